@@ -201,11 +201,12 @@ class CoordinatorClient:
         pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
 
-    def granted(self, request: commands.Next, *, timeout_s: float | None = None) -> tuple[replies.Granted, pa.Table | None]:
-        """Ask for a lease; a receiver is told the places of its messages beside it, as columns `pieces` of `RowRanges`."""
+    def call_for_places(
+        self, request: commands.Next | commands.SettleHeld, *, timeout_s: float | None = None
+    ) -> tuple[wire.AnyReply, pa.Table | None]:
+        """Send a request and return its reply, and beside a receiver's lease its places, as `pieces` of `RowRanges`."""
         reply, parts = self._ask(request, timeout_s)
-        pieces = pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
-        return cast(replies.Granted, reply), pieces
+        return reply, pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
 
     def nudge(self, message_type: str) -> bool:
         """Tell the coordinator of a publish, and return whether there is one to be told.

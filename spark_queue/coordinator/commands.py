@@ -54,7 +54,22 @@ class Commands:
             # The same request of another caller is a new one: the answer to a repeat counts the messages that were changed.
             command = msgspec.structs.replace(command, request=f"{who.principal}/{command.request}")
         with self._engine.attempt(command):
-            return self._run(command, now_ms=now_ms, who=who)
+            answer = self._run(command, now_ms=now_ms, who=who)
+        poll = command.to_next() if isinstance(command, commands.SettleHeld) else None
+        return answer if poll is None or answer is None else self._with_poll(answer, poll, now_ms, who)
+
+    def _with_poll(self, answer: Answer, poll: commands.Next, now_ms: int, who: Login | None) -> Answer:
+        """Add what the poll is granted that came with a receiver's outcomes."""
+        try:
+            granted = self.run(poll, now_ms=now_ms, who=who)
+        except SparkQueueError:
+            # Its receiver polls by itself next, and hears of it then.
+            return answer
+        return (
+            answer
+            if granted is None
+            else Answer(reply=msgspec.structs.replace(answer.reply, granted=granted.reply), pieces=granted.pieces)
+        )
 
     def _run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None) -> Answer | None:
         state = self._engine.state

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.held_calls import HeldCalls
+from spark_queue.coordinator.held_proofs import HeldProofs
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
@@ -94,7 +94,7 @@ class Loop:
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
-        self._held = HeldCalls()
+        self._held = HeldProofs()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -241,8 +241,9 @@ class Loop:
 
     def _note_polls(self, calls: Iterable[Call], now_ms: int) -> None:
         for call in calls:
-            if isinstance(call.request, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
-                self._engine.note_poll(call.request, now_ms=now_ms)
+            poll = call.request.to_next() if isinstance(call.request, commands.SettleHeld) else call.request
+            if isinstance(poll, commands.Next) and not call.abandoned() and self._refusal(call, now_ms) is None:
+                self._engine.note_poll(poll, now_ms=now_ms)
 
     def _serve(self, call: Call, now_ms: int) -> None:
         if not isinstance(call.request, PullProgressQuery | ApplyPulled | Observe | wire.AwaitPublish):
@@ -271,6 +272,9 @@ class Loop:
         match request:
             case commands.Next() as poll:
                 self._serve_next(call, poll, now_ms)
+            case commands.SettleHeld(poll=commands.ReceiverPoll()) as settle:
+                self._note_waiting(settle.queue, now_ms)
+                self._run(call, settle, now_ms)
             case commands.Leave() as leave:
                 self._run(call, leave, now_ms)
                 self._release_polls(leave, now_ms)

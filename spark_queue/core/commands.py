@@ -193,12 +193,32 @@ class Leave(PlannerCommand, frozen=True, kw_only=True):
     keeps: Ranges = ()
 
 
+class ReceiverPoll(msgspec.Struct, frozen=True, kw_only=True):
+    """A poll of a receiver: a `Next` without the fields of the outcomes that it may come with."""
+
+    incarnation: Incarnation
+    call: int
+    finished: int
+    limit: int
+    overrun: Ranges = ()
+
+    def to_next(self, **about: Any) -> Next:
+        """Return it as a call of its own, with its queue and subscription."""
+        return Next(
+            incarnation=self.incarnation, call=self.call, finished=self.finished, limit=self.limit, overrun=self.overrun, **about
+        )  # fmt: skip
+
+
 class SettleHeld(SubscriptionCommand, frozen=True, kw_only=True):
     """Outcomes of messages that a receiver had, each by its lease, which act at once (R132). Answered with `HeldSettled`."""
 
     outcomes: tuple[OutcomeRows, ...]
-    #: Whether a poll of the same receiver is on its way, or waits already: both share a commit.
-    polls: bool = False
+    #: A poll that comes with them, and never waits: the room that they free is there for it, and one commit is for both (R135).
+    poll: ReceiverPoll | None = None
+
+    def to_next(self) -> Next | None:
+        """Return the poll that comes with them as a call of its own; None where none does."""
+        return None if self.poll is None else self.poll.to_next(queue=self.queue, subscription=self.subscription)
 
 
 class StartRun(SubscriptionCommand, frozen=True, kw_only=True):

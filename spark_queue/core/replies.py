@@ -227,6 +227,8 @@ class HeldSettled(Reply, frozen=True, kw_only=True):
     """The outcomes of a receiver act, but for the refused ones."""
 
     refused: tuple[RefusedRows, ...] = ()
+    #: The answer to the poll that came with them; None where nothing was there, or it was refused, as one by itself would be.
+    granted: Granted | None = None
 
 
 class Purged(Reply, frozen=True, kw_only=True):

@@ -148,13 +148,8 @@ class Hand:
 
     @property
     def wants_more(self) -> bool:
-        """Whether to ask for more messages: enough room is free, or nothing is left to hand out.
-
-        Then the poll waits at the coordinator, where the commit that frees room grants the next, too.
-        """
-        if self.room >= self._refill:
-            return True
-        return not self._ready and (self.room > 0 or not self._has_lost)
+        """Whether to ask for more messages: enough room is free, or some is, and nothing is left to hand out."""
+        return self.room >= (1 if not self._ready else self._refill)
 
     @property
     def wants_renewal(self) -> bool:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from spark_queue import tracing
 from spark_queue.client.arguments import checked
 from spark_queue.clock import SystemClock, steady_s
+from spark_queue.core import commands
 from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
@@ -85,6 +86,22 @@ def log_lost(message: Message) -> None:
     _LOG.warning("message %d was lost: its lease %d is over, and others may have it", message.bookmark, message.lease)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Asked:
+    """A poll that was begun."""
+
+    #: The start that made it.
+    drawn: Drawn
+    poll: commands.ReceiverPoll
+    #: By the receiver's clock, and by that of the host.
+    began_s: float
+    began_ms: int
+    #: Whether nothing was in hand.
+    was_empty: bool
+    #: Its answer, which came with that to outcomes.
+    answer: tuple[Granted, pa.Table | None] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverOptions:
     """How a receiver wants its messages; see `Queue.receive`."""
@@ -125,6 +142,8 @@ class Receiver:
         self._is_at_end = False
         #: Whether messages may still come.
         self._is_polling = False
+        #: The poll that is under way, or whose messages are read, under the hand's lock; outcomes may carry it.
+        self._asked: _Asked | None = None
         #: Held while it begins anew, so that one thread does.
         self._beginning = threading.Lock()
         #: Whether whoever began it has gone meanwhile, and whether it had begun by then.
@@ -396,34 +415,60 @@ class Receiver:
 
     def _ask_for_messages(self) -> None:
         session, hand = self._begun, self._hand
-        while self._awaits_room():
-            drawn, newest, limit, began_s = session.drawn, hand.newest, hand.limit, steady_s()
-            was_empty, overrun, began_ms = hand.is_empty, hand.overrun(), SystemClock().wall_ms()
+        while (asked := self._next_poll()) is not None:
             try:
-                granted, pieces = session.next(newest=newest, limit=limit, wait_ms=self._patience_ms(), overrun=overrun)
+                granted, pieces = asked.answer or session.next(asked.poll, wait_ms=self._patience_ms())
                 if pieces is not None and granted.messages:
                     # Only now: polls that find nothing are no news.
                     with self._span(
-                        "receive", begun_ms=began_ms, batch__message_count=granted.messages, spark_queue__lease=granted.lease
+                        "receive", begun_ms=asked.began_ms, batch__message_count=granted.messages, spark_queue__lease=granted.lease
                     ):
                         pass
                     messages = list(self._messages(granted.lease, pieces))
-                    hand.add(granted.lease, messages, until_s=began_s + session.lease_period_ms / 1_000, alone=granted.alone)
+                    hand.add(granted.lease, messages, until_s=asked.began_s + session.lease_period_ms / 1_000, alone=granted.alone)
                     self._came_s = time.monotonic()
                 else:
-                    self._note_nothing(granted, was_empty=was_empty)
+                    self._note_nothing(granted, was_empty=asked.was_empty)
             except SparkQueueError as trouble:
-                if trouble.code in STOPPING_CODES and not was_empty:
+                if trouble.code in STOPPING_CODES and not asked.was_empty:
                     # Nothing more comes, and what is in hand is as good as before: it is told once all of that is settled.
                     with hand.changed:
                         hand.changed.wait_for(lambda: hand.is_empty or self._asks_no_more(), _PAUSE_S / 5)
                 else:
-                    self._meet(trouble, drawn)
+                    self._meet(trouble, asked.drawn)
         if not (session.drawn.at_most_once or self._is_over_for_all()):
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()
             if keeps := hand.kept():
                 session.leave(begun=keeps, keeps=keeps)
+
+    def _next_poll(self) -> _Asked | None:
+        """Wait until more messages are wanted, or have come with the answer to outcomes; None once neither will be."""
+        hand = self._hand
+        with hand.has_room:
+            self._asked = None
+            hand.has_room.wait_for(self._may_ask)
+            return self._own_or_carried()
+
+    def _may_ask(self) -> bool:
+        """Return whether the polling thread has something to do; a poll that outcomes carry, or could carry, goes before."""
+        if self._asked is not None:
+            return self._asked.answer is not None or self._is_over_for_all()
+        return (self._hand.wants_more and not self._hand.waits_to_settle) or self._asks_no_more()
+
+    def _own_or_carried(self) -> _Asked | None:
+        if self._is_over_for_all():
+            return None
+        if self._asked is None and not self._asks_no_more():
+            self._asked = self._ask()
+        return self._asked
+
+    def _ask(self) -> _Asked:
+        """Return a poll for what is wanted now: there is one at a time (P1)."""
+        hand, session = self._hand, self._begun
+        # In this order: a start that another thread begins meanwhile is not taken for the one that asks.
+        drawn, poll = session.drawn, session.poll(newest=hand.newest, limit=hand.limit, overrun=hand.overrun())
+        return _Asked(drawn=drawn, poll=poll, began_s=steady_s(), began_ms=SystemClock().wall_ms(), was_empty=hand.is_empty)
 
     def _patience_ms(self) -> int:
         """Return how long the next poll waits at the coordinator, in milliseconds: no longer than the silence that ends it."""
@@ -434,13 +479,6 @@ class Receiver:
 
     def _silent_ms(self) -> float:
         return (time.monotonic() - self._came_s) * 1_000
-
-    def _awaits_room(self) -> bool:
-        """Wait until more messages are wanted; returns whether any are."""
-        hand = self._hand
-        with hand.has_room:
-            hand.has_room.wait_for(lambda: hand.wants_more or self._asks_no_more())
-            return not self._asks_no_more()
 
     def _is_over_for_all(self) -> bool:
         return self._is_closed or self._trouble is not None
@@ -487,18 +525,33 @@ class Receiver:
                 hand.has_outcomes.wait_for(lambda: hand.waits_to_settle or self._settles_no_more())
                 if self._settles_no_more():
                     return
-            said, request, polls = hand.take_said(), uuid.uuid4().hex, hand.wants_more
+                said, request, asked = hand.take_said(), uuid.uuid4().hex, None
+                if self._asked is None and hand.wants_more and not self._asks_no_more():
+                    asked = self._asked = self._ask()
             outcomes = list(to_outcomes(said))
             while not self._settles_no_more():
                 drawn = session.drawn
                 try:
                     with self._span("settle", batch__message_count=len(said)):
-                        refused = session.settle(outcomes, request=request, polls=polls and not self._asks_no_more())
+                        settled, pieces = session.settle(outcomes, request=request, poll=None if asked is None else asked.poll)
                 except SparkQueueError as trouble:
+                    if asked is not None:
+                        self._put_down(asked, None)
+                        asked = None
                     self._meet(trouble, drawn)
                     continue
-                self._tell_lost(hand.answer(said, refused))
+                self._tell_lost(hand.answer(said, settled.refused))
+                if asked is not None:
+                    self._put_down(asked, None if settled.granted is None else (settled.granted, pieces))
                 break
+
+    def _put_down(self, asked: _Asked, answer: tuple[Granted, pa.Table | None] | None) -> None:
+        """Let the polling thread go on after a poll that outcomes carried, with its answer if there is one."""
+        with self._hand.has_room:
+            asked.answer = answer
+            if answer is None:
+                self._asked = None
+            self._hand.has_room.notify_all()
 
     def _renew(self) -> None:
         session, hand = self._begun, self._hand

@@ -84,34 +84,39 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, *, newest: int, limit: int, wait_ms: int, overrun: Ranges = ()) -> tuple[replies.Granted, pa.Table | None]:
-        """Ask for more messages, and wait for them at the coordinator; `newest` is the newest lease that arrived (R135).
+    def next(self, poll: commands.ReceiverPoll, *, wait_ms: int) -> tuple[replies.Granted, pa.Table | None]:
+        """Ask for more messages, and wait for them at the coordinator."""
+        asked = poll.to_next(**self._about, wait_ms=min(wait_ms, self.lease_period_ms // 3), asks_again=True)
+        reply, pieces = self._client.call_for_places(asked)
+        return self._heed(cast(replies.Granted, reply)), pieces
 
-        None of those comes that `overrun` the limit of their lease, and are worked on still (R136).
+    def poll(self, *, newest: int, limit: int, overrun: Ranges = ()) -> commands.ReceiverPoll:
+        """Return the next poll of this start; `newest` is the newest lease that arrived (R135).
+
+        None of the messages comes that `overrun` the limit of their lease, and are worked on still (R136).
         """
         drawn, numbers = self._start
-        incarnation, call = drawn.incarnation, next(numbers)
-        asked = commands.Next(
-            **self._about,
-            incarnation=incarnation,
-            call=call,
-            finished=newest,
-            limit=limit,
-            wait_ms=min(wait_ms, self.lease_period_ms // 3),
-            asks_again=True,
-            overrun=overrun,
+        return commands.ReceiverPoll(
+            incarnation=drawn.incarnation, call=next(numbers), finished=newest, limit=limit, overrun=overrun
         )
-        granted, pieces = self._client.granted(asked)
-        self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
-        return granted, pieces
 
-    def settle(self, outcomes: Iterable[OutcomeRows], *, request: str, polls: bool = False) -> tuple[replies.RefusedRows, ...]:
-        """Settle messages; a repeat under the same id is answered as the first was (R134).
+    def settle(
+        self, outcomes: Iterable[OutcomeRows], *, request: str, poll: commands.ReceiverPoll | None = None
+    ) -> tuple[replies.HeldSettled, pa.Table | None]:
+        """Settle messages, and ask for more by a poll that does not wait, if one comes with them.
 
-        It says that this receiver `polls` where a call of `next` is on its way.
+        A repeat under the same id is answered as the first was (R134).
         """
-        command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request, polls=polls)
-        return cast(replies.HeldSettled, self._client.call(command)).refused
+        command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request, poll=poll)
+        reply, pieces = self._client.call_for_places(command)
+        settled = cast(replies.HeldSettled, reply)
+        if settled.granted is not None:
+            self._heed(settled.granted)
+        return settled, pieces
+
+    def _heed(self, granted: replies.Granted) -> replies.Granted:
+        self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
+        return granted
 
     def renew(self, newest: int) -> dict[int, float]:
         """Extend all leases in hand, up to one; returns for how long each stands that does, in seconds (R136)."""

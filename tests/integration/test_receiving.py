@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from spark_queue import Journal, Queue
+from spark_queue.core import commands
 from spark_queue.core.definitions.keys import valid_name
 from spark_queue.errors import CallerError, ConfigError, LeaseError
 from spark_queue.journal import control_checkpoint
@@ -510,8 +511,8 @@ def test_at_most_once_a_stop_hands_out_what_is_under_way(make_world: MakeWorld, 
     world.publish(5)
     granted, stopped_it, ask = threading.Event(), threading.Event(), ReceiverSession.next
 
-    def next_late(session: ReceiverSession, **about: Any) -> Any:
-        answer = ask(session, **about)
+    def next_late(session: ReceiverSession, poll: commands.ReceiverPoll, **about: Any) -> Any:
+        answer = ask(session, poll, **about)
         granted.set()
         stopped_it.wait(DEADLINE_S)
         return answer
@@ -522,6 +523,49 @@ def test_at_most_once_a_stop_hands_out_what_is_under_way(make_world: MakeWorld, 
         messages.stop()
         threading.Timer(0.3, stopped_it.set).start()
         assert [each.bookmark for each in messages] == list(range(5))
+
+
+def test_at_most_once_a_stop_hands_out_what_comes_with_the_answer_to_outcomes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(queue={"semantics": "at-most-once"})
+    world.publish(2)
+    granted, stopped_it, ask = threading.Event(), threading.Event(), ReceiverSession.settle
+
+    def settle_late(session: ReceiverSession, outcomes: Any, **about: Any) -> Any:
+        answer = ask(session, outcomes, **about)
+        if answer[0].granted is not None:
+            granted.set()
+            stopped_it.wait(DEADLINE_S)
+        return answer
+
+    monkeypatch.setattr(ReceiverSession, "settle", settle_late)
+    with queue_of(world).receive(max_backlog=1) as messages:
+        first = messages.get(DEADLINE_S)
+        assert first is not None
+        _ = first.acknowledge()
+        assert granted.wait(DEADLINE_S)
+        messages.stop()
+        threading.Timer(0.3, stopped_it.set).start()
+        assert [each.bookmark for each in messages] == [1]
+
+
+def test_where_messages_wait_a_receiver_makes_one_call_for_outcomes_and_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.publish(20)
+    calls, ask = list[commands.ReceiverPoll](), ReceiverSession.next
+
+    def count(session: ReceiverSession, poll: commands.ReceiverPoll, **about: Any) -> Any:
+        calls.append(poll)
+        return ask(session, poll, **about)
+
+    monkeypatch.setattr(ReceiverSession, "next", count)
+    with queue_of(world).receive(max_backlog=1) as messages:
+        for _ in range(20):
+            message = messages.get(DEADLINE_S)
+            assert message is not None
+            message.acknowledge().result(DEADLINE_S)
+    # The first, and the one that waits for more.
+    assert len(calls) <= 2
 
 
 def test_only_what_matches_the_filter_comes(world: World) -> None:

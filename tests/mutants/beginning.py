@@ -34,7 +34,7 @@ BEGINNING = (
     ),
     Mutant(
         "who hung up has a share",
-        "(call.request, commands.Next) and not call.abandoned()", "(call.request, commands.Next)", _FAIRNESS,
+        "(poll, commands.Next) and not call.abandoned()", "(poll, commands.Next)", _FAIRNESS,
     ),
     Mutant(
         "what fell due during a commit waits for the next round",
@@ -53,7 +53,7 @@ BEGINNING = (
     ),
     Mutant(
         "each stream that waits has the control log looked at for itself",
-        "(now_ms // limit_ms + 1) * limit_ms", "now_ms + limit_ms", ("tests/unit/coordinator/test_looks.py",),
+        " // POLLS_END_MS * POLLS_END_MS\n", "\n", ("tests/unit/coordinator/test_looks.py",),
     ),
     Mutant(
         "an idle replay keeps a coordinator alive",

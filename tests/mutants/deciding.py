@@ -170,8 +170,7 @@ DECIDING = (
     ),
     Mutant(
         "a share is kept for ever",
-        "            if now_ms < poll.at_ms + ledger.definition.fairness_window_ms:\n",
-        "            if now_ms:\n", _SCENARIOS,
+        "if now_ms < poll.at_ms + ledger.definition.fairness_window_ms else None", "if now_ms else None", _SCENARIOS,
     ),
     Mutant(
         "strict leasing lets everybody settle",

@@ -102,7 +102,7 @@ FOLLOWING = (
     ),
     Mutant(
         "a receiver lets go of what it has in hand when nothing more comes",
-        "if trouble.code in STOPPING_CODES and not was_empty:",
+        "if trouble.code in STOPPING_CODES and not asked.was_empty:",
         "if False:",
         ("tests/integration/test_following.py::test_what_is_in_hand_is_settled_before_a_receiver_hears_that_nothing_more_comes",),
     ),

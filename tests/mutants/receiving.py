@@ -119,6 +119,18 @@ RECEIVING = (
         _SCENARIOS,
     ),
     Mutant(
+        "a poll that comes with outcomes has no share of what its group is given (R32)",
+        "            poll = call.request.to_next() if isinstance(call.request, commands.SettleHeld) else call.request\n",
+        "            poll = call.request\n",
+        ("tests/unit/coordinator/test_loop_receivers.py",),
+    ),
+    Mutant(
+        "a poll that is refused refuses the outcomes that it came with (R132)",
+        "        except SparkQueueError:\n            # Its receiver polls by itself next, and hears of it then.\n",
+        "        except ZeroDivisionError:\n",
+        ("tests/unit/coordinator/test_loop_receivers.py",),
+    ),
+    Mutant(
         "a superseded start renews the leases of its successor (R136)",
         "    if command.incarnation != subscription.incarnation:\n        return Renewed",
         "    if False:\n        return Renewed",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core import commands
 from spark_queue.core.records import Incarnation, Outcome
+from spark_queue.core.replies import Granted, RefusedRows
 from spark_queue.core.state.lifecycle import ACTIVE
 from spark_queue.errors import SparkQueueError
 from spark_queue.receiver.hand import Hand, Said, to_outcomes
@@ -103,8 +105,13 @@ class SimulatedReceiver(Consumer):
     def _poll(self, hand: Hand) -> Any:
         began_s = self.now_ms / 1_000
         granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
-        if granted is None:
-            return
+        if granted is not None:
+            yield from self._take(hand, granted, began_s)
+
+    def _take(
+        self, hand: Hand, granted: Granted, began_s: float, said: Sequence[Said] = (), refused: Sequence[RefusedRows] = ()
+    ) -> Any:
+        """Take a lease in hand, after the answer to the outcomes that it came with, if it did."""
         ledger = self.world.coordinator.engine.state.queues[self.queue]
         lease = ledger.leases[granted.lease]
         rows = list(lease.rows if lease.is_barrier else ledger.outstanding(lease))
@@ -112,6 +119,7 @@ class SimulatedReceiver(Consumer):
         is_keyed = ledger.definition.order_key is not None
         # The answer takes its time.
         yield
+        hand.answer(said, refused)
         messages = [
             Message(
                 self, None, 0, bookmark=row, lease=granted.lease, delivery_count=count, cancel_count=0, is_barrier=lease.is_barrier,  # type: ignore[arg-type]  # Nobody reads its body.
@@ -151,9 +159,18 @@ class SimulatedReceiver(Consumer):
             return
         self._requests += 1
         request = f"{self._place['subscription']}-{self.incarnation}-{self._requests}"
-        answer = self._ask(commands.SettleHeld(**self._place, outcomes=tuple(to_outcomes(said)), request=request))
-        yield
-        hand.answer(said, answer.refused)
+        settle = commands.SettleHeld(**self._place, outcomes=tuple(to_outcomes(said)), request=request)
+        answer, began_s = self._ask(settle), self.now_ms / 1_000
+        granted = None
+        if hand.wants_more and self.world.random.random() < 0.5:
+            # Both are one call, which the coordinator takes apart (`Commands.run`); a poll that it refuses is made again alone.
+            with suppress(SparkQueueError):
+                granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
+        if granted is None:
+            yield
+            hand.answer(said, answer.refused)
+        else:
+            yield from self._take(hand, granted, began_s, said, answer.refused)
 
     def _renew(self, hand: Hand) -> Any:
         newest, began_s = hand.newest, self.now_ms / 1_000

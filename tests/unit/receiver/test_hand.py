@@ -82,12 +82,13 @@ def test_messages_are_handed_out_in_their_order_and_fetched_anew_when_half_is_fr
     assert (hand.room, hand.wants_more, hand.waiting, hand.unanswered) == (5, True, 5, 5)
 
 
-def test_once_nothing_is_left_to_hand_out_more_is_asked_for(hand: Hand) -> None:
-    """The poll waits at the coordinator, which counts what is leased (R135)."""
+def test_once_nothing_is_left_to_hand_out_more_is_asked_for_as_soon_as_there_is_room(hand: Hand) -> None:
+    """Before it would be in vain; the coordinator counts what is leased (R135)."""
     hand.add(1, messages(1, range(10)), until_s=60)
-    assert not hand.wants_more
     assert taken(hand) == list(range(10))
-    assert (hand.room, hand.wants_more, hand.limit) == (0, True, 10)
+    assert not hand.wants_more
+    _ = say(hand, 4)
+    assert (hand.room, hand.wants_more, hand.limit) == (1, True, 10)
 
 
 def test_beside_lost_messages_no_more_is_asked_for_than_there_is_room_for(hand: Hand) -> None:

@@ -1,4 +1,4 @@
-"""Proofs and outcomes, which wait a moment for the next call of their subscription, with which they share a commit (DESIGN 6)."""
+"""Proofs, which wait a moment for the next call of their subscription, with which they share a commit (DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from spark_queue.core import commands
 
 #: How long a proof waits at most, in milliseconds: a stream that has a batch behind it asks for the next one at once. Only the
 #: listener of its query waits for the answer.
-PROOF_HELD_MS = 150
-
-#: How long outcomes wait at most, in milliseconds, whose receiver says that it asks for more.
-OUTCOMES_HELD_MS = 2
+HELD_MS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +19,8 @@ class _Held:
     until_ms: int
 
 
-class HeldCalls:
-    """Proofs of batches, and outcomes, until their consumer asks for the next ones, or has had the time to."""
+class HeldProofs:
+    """Proofs of batches, until their stream asks for the next one, or has had the time to."""
 
     def __init__(self) -> None:
         self._held: list[_Held] = []
@@ -38,15 +35,10 @@ class HeldCalls:
 
         Where something `is_due` none is held: their leases must not end while they wait.
         """
-        others = list[Call]()
-        for call in calls:
-            held_ms = _held_ms(call)
-            if held_ms:
-                self._held.append(_Held(call, now_ms + held_ms))
-            else:
-                others.append(call)
+        self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, commands.Prove)]
         if not self._held:
-            return others
+            return list(calls)
+        others = [call for call in calls if not isinstance(call.request, commands.Prove)]
         heard = {_subscription(call) for call in (*others, *waiting)}
         ready = [each for each in self._held if is_due or each.until_ms <= now_ms or _subscription(each.call) in heard]
         self._held = [each for each in self._held if each not in ready]
@@ -57,17 +49,6 @@ class HeldCalls:
         for each in self._held:
             each.call.answer(None)
         self._held = []
-
-
-def _held_ms(call: Call) -> int:
-    """Return how long a call waits at most, in milliseconds; 0 for not at all."""
-    match call.request:
-        case commands.Prove():
-            return PROOF_HELD_MS
-        case commands.SettleHeld(polls=True):
-            return OUTCOMES_HELD_MS
-        case _:
-            return 0
 
 
 def _subscription(call: Call) -> tuple[str, str] | None:
