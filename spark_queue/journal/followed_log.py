@@ -7,10 +7,10 @@ the message type aside by name. Nothing is ever written to the table.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from itertools import count
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 import msgspec
@@ -31,6 +31,7 @@ from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.opening import opened
+from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.store import TooLargeError, log_key
 from spark_queue.journal.table_meaning import meaning_of, unsupported_protocol
 from spark_queue.journal.table_snapshot import adds_at
@@ -74,9 +75,6 @@ class UnsupportedError(Exception):
 
 #: What an entry of a stranger makes a reader raise.
 ODD = (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-_Asked = TypeVar("_Asked")
-_Found = TypeVar("_Found")
 
 
 class FollowedLog:
@@ -135,17 +133,14 @@ class FollowedLog:
 
     def _entries(self, version: int) -> list[tuple[int, bytes]]:
         """Return the next entries as they stand, several at once from an object store."""
-        found, size_bytes = list[tuple[int, bytes]](), 0
-        # One alone finds out whether there is anything at all.
-        count = 1
-        while len(found) < AHEAD_ENTRIES and size_bytes < AHEAD_BYTES:
-            first = version + len(found)
-            for number, data in enumerate(_at_once(self._bytes, range(first, first + count)), start=first):
-                if data is None:
-                    return found
-                found.append((number, data))
-                size_bytes += len(data)
-            count = 1 if self._folder.store.is_local else AT_ONCE
+        found, size_bytes, at_once = list[tuple[int, bytes]](), 0, 1 if self._folder.store.is_local else AT_ONCE
+        for number, data in enumerate(read_ahead(self._bytes, count(version), at_once=at_once), start=version):
+            if data is None:
+                break
+            found.append((number, data))
+            size_bytes += len(data)
+            if len(found) == AHEAD_ENTRIES or size_bytes >= AHEAD_BYTES:
+                break
         return found
 
     def _bytes(self, version: int) -> bytes | None:
@@ -276,7 +271,7 @@ def _row_counts(folder: Folder, adds: Sequence[_Add], needed: Sequence[bool]) ->
     """Return how many rows each file has by its statistics, or else by its footer, where that is `needed`."""
     counts = [_count(add.stats) for add in adds]
     uncounted = [number for number, is_needed in enumerate(needed) if is_needed and counts[number] is None]
-    read = _at_once(partial(_footer_rows, folder), [adds[number].path for number in uncounted])
+    read = read_ahead(partial(_footer_rows, folder), [adds[number].path for number in uncounted], at_once=AT_ONCE)
     for number, rows in zip(uncounted, read, strict=True):
         counts[number] = rows
     return counts
@@ -299,14 +294,6 @@ def _count(stats: str | None) -> int | None:
         raise UnsupportedError(f"a file has wrong statistics ({reason}).") from None
     except msgspec.DecodeError:
         return None
-
-
-def _at_once(ask: Callable[[_Asked], _Found], asked: Sequence[_Asked]) -> list[_Found]:
-    """Return the answers to several questions, which wait for a store beside each other."""
-    if len(asked) < 2:
-        return list(map(ask, asked))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(ask, asked))
 
 
 def _torn(version: int, reason: Exception) -> Mapping[str, str]:

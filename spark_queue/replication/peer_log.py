@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, cast
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from spark_queue.journal import control_table
 from spark_queue.journal.control_table import ControlTable, OddLogError, brought_by
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.record_blocks import RecordBlock, read_known
 from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, detail_of, to_unchecked_records
 from spark_queue.journal.store import CONTROL, Store, log_key
@@ -52,9 +53,6 @@ _LOOK_ENTRIES = 256
 
 #: Files and entries that are read at once: enough for a peer that commits 50 times a second where a request takes 50 ms.
 _AHEAD = 16
-
-_Asked = TypeVar("_Asked")
-_Found = TypeVar("_Found")
 
 
 class LogReplacedError(Exception):
@@ -126,7 +124,7 @@ class PeerLog:
         return chunk
 
     def _rows_of(self, blocks: Sequence[RecordBlock], first: int) -> Iterator[pa.Table]:
-        return _at_once(lambda block: self._rows(block, max(first, block.first)), blocks)
+        return read_ahead(lambda block: self._rows(block, max(first, block.first)), blocks, at_once=_AHEAD)
 
     def _rows(self, block: RecordBlock, first: int) -> pa.Table:
         if block.is_file:
@@ -212,14 +210,12 @@ class PeerLog:
     def _next_entries(self) -> list[LogEntry]:
         """Return the entries after the newest that was read: one request where there are none, more at once the more there are."""
         found: list[LogEntry] = []
-        window = 1
-        while len(found) < _LOOK_ENTRIES:
-            first = self._version + 1 + len(found)
-            for entry in _at_once(self._entry, range(first, first + window)):
-                if entry is None:
-                    return found
-                found.append(entry)
-            window = min(2 * window, _AHEAD)
+        for entry in read_ahead(self._entry, count(self._version + 1), at_once=_AHEAD):
+            if entry is None:
+                break
+            found.append(entry)
+            if len(found) == _LOOK_ENTRIES:
+                break
         return found
 
     def check_last(self) -> None:
@@ -258,15 +254,6 @@ class PeerLog:
         for block in found:
             check_block(self._peer, block)
         return found
-
-
-def _at_once(read: Callable[[_Asked], _Found], wanted: Sequence[_Asked]) -> Iterator[_Found]:
-    """Yield what each of some reads gives; they wait for the store, not for a processor."""
-    if len(wanted) <= 1:
-        yield from map(read, wanted)
-        return
-    with ThreadPoolExecutor(len(wanted)) as readers:
-        yield from readers.map(read, wanted)
 
 
 def scan(store: Store, peer: str, kinds: Collection[str] | None, *, first: int = 0, origin: str = "") -> Iterator[Record]:

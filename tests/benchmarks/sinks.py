@@ -44,7 +44,9 @@ def throughput(bench: Bench) -> Iterator[Figure]:
         try:
             with session(place) as spark:
                 # The first pair only warms the session up.
-                pairs = [_pair(spark, journal, plain, place / f"run-{run}", run=run, **work) for run in range(bench.runs + 1)][1:]
+                pairs = [
+                    rates_of_pair(spark, journal, plain, place / f"run-{run}", run=run, **work) for run in range(bench.runs + 1)
+                ][1:]
         finally:
             kill_serving(journal)
         for row, part, held in ((f"sink-{name}", 0, budget), (f"sink-{name}-steady", 1, None)):
@@ -163,7 +165,7 @@ def _appending(table: str) -> BatchFunction:
     return lambda batch, _: batch.write.format("delta").mode("append").save(table)
 
 
-def _pair(
+def rates_of_pair(
     spark: SparkSession, journal: Journal, plain: str, place: Path, *, run: int, files: int, size: int, lines: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return rows per second of queue and of bare Delta, whole and steady."""

@@ -98,13 +98,13 @@ def publishing(bench: Bench) -> Iterator[Figure]:
         begun_s = time.perf_counter()
         Journal(journal.path, storage_options=server.options).publish(_messages(0, 1), topic=TOPIC)
         alone_ms, alone = 1e3 * (time.perf_counter() - begun_s), kinds_of(server.requests())
-    note = "; ".join(f"publish {number}: {_kinds_text(kinds)}" for number, kinds in told.items())
+    note = "; ".join(f"publish {number}: {kinds_text(kinds)}" for number, kinds in told.items())
     what = "a publish of one row by an open publisher, until it returns, p50"
     yield Figure(row="store-publish", what=what, value=percentile(times_ms, 0.5), unit="ms", budget=100, note=spread(times_ms))
     what, last = f"requests of publish {max(_TOLD)} of a journal without a coordinator", told[max(_TOLD)].total()
     yield Figure(row="store-publish-requests", what=what, value=last, unit="requests", budget=5, note=note)
     what = f"the same by a journal that is opened for it, after {max(_TOLD)} others"
-    note = f"{alone_ms:,.0f} ms; {_kinds_text(alone)}"
+    note = f"{alone_ms:,.0f} ms; {kinds_text(alone)}"
     yield Figure(row="store-publish-new-requests", what=what, value=alone.total(), unit="requests", note=note)
     yield from _until_row(bench)
 
@@ -174,13 +174,13 @@ def looking(bench: Bench) -> Iterator[Figure]:
             journal = Journal(f"s3://{BUCKET}/journal", storage_options=server.options)
             server.wait(FAR)
             found = {
-                "publish": _requests_of(server, partial(journal.publish, _messages(0, 1), topic=TOPIC)),
-                "status": _requests_of(server, journal.queue(QUEUE).status),
-                "start": _requests_of(server, partial(serving, journal.store, journal_id)),
+                "publish": requests_of(server, partial(journal.publish, _messages(0, 1), topic=TOPIC)),
+                "status": requests_of(server, journal.queue(QUEUE).status),
+                "start": requests_of(server, partial(serving, journal.store, journal_id)),
             }
             kill_serving(journal)
         for what, requests in found.items():
-            note = f"{_kinds_text(kinds_of(requests))}; {sum(each.answered_bytes for each in requests) / 1e6:,.1f} MB"
+            note = f"{kinds_text(kinds_of(requests))}; {sum(each.answered_bytes for each in requests) / 1e6:,.1f} MB"
             row, about = f"store-{what}-{commits}", f"{_LOOKS[what]} after {commits:,} commits"
             held_s = 3 if (what, commits) == ("start", 10_000) else None
             yield Figure(row=row, what=f"{about}, waiting", value=waiting_s(requests), unit="s", budget=held_s, note=note)
@@ -196,14 +196,14 @@ def idle(bench: Bench) -> Iterator[Figure]:
         stream.batch()
         # Its looks at the message log become rare.
         _wait_for_messages(stream, _SETTLED_S)
-        waited = _requests_of(server, partial(_wait_for_messages, stream, _IDLE_S))
+        waited = requests_of(server, partial(_wait_for_messages, stream, _IDLE_S))
         stream.end()
-        alone = _requests_of(server, partial(threading.Event().wait, _IDLE_S))
+        alone = requests_of(server, partial(threading.Event().wait, _IDLE_S))
     for row, what, requests, budget in (
         ("store-waiting", "requests a second of a coordinator at which one stream waits", waited, 1.5),
         ("store-idle", "requests a second of a coordinator without callers", alone, 0.5),
     ):
-        note = f"{_IDLE_S} s: {_kinds_text(kinds_of(requests))}"
+        note = f"{_IDLE_S} s: {kinds_text(kinds_of(requests))}"
         yield Figure(row=row, what=what, value=len(requests) / _IDLE_S, unit="requests/s", budget=budget, note=note)
 
 
@@ -280,7 +280,7 @@ def _again_and_again(stream: SparklessStream) -> Iterator[None]:
         thread.join()
 
 
-def _requests_of(server: FarServer, act: Callable[[], object]) -> list[Request]:
+def requests_of(server: FarServer, act: Callable[[], object]) -> list[Request]:
     server.forget()
     act()
     return server.requests()
@@ -304,5 +304,5 @@ def _reads(requests: Sequence[Request]) -> int:
     return kinds["GET"] + kinds["HEAD"] + kinds["LIST"]
 
 
-def _kinds_text(kinds: Counter[str]) -> str:
+def kinds_text(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
