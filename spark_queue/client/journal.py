@@ -369,9 +369,9 @@ class Journal(Handle):
         Parameters
         ----------
         name
-            messages, leases, dead_letters, history, sink_commits, subscriptions or status.
+            messages, leases, dead_letters, history, sink_commits, table_changes, subscriptions or status.
         queue
-            The queue; may be absent for history, sink_commits and status.
+            The queue; may be absent for history, sink_commits, table_changes and status.
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
         columns, limit

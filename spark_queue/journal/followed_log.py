@@ -301,6 +301,14 @@ def _count(stats: str | None) -> int | None:
         return None
 
 
+def is_counted(stats: object) -> bool:
+    """Return whether the statistics of a file tell how many rows it has."""
+    try:
+        return isinstance(stats, str) and _count(stats) is not None
+    except UnsupportedError:
+        return False
+
+
 def _at_once(ask: Callable[[_Asked], _Found], asked: Sequence[_Asked]) -> list[_Found]:
     """Return the answers to several questions, which wait for a store beside each other."""
     if len(asked) < 2:

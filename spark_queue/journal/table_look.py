@@ -5,7 +5,7 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.folder import Folder, of_table
-from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, token_of
-from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, is_counted, token_of
+from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store, log_key
@@ -30,7 +30,21 @@ from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_pr
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
 
+#: The newest entries of a table's log by which its writers are judged.
+_INSPECTED_ENTRIES = 10
+
 _NOTHING_DONE = "Nothing was changed. Follow another table, or leave out what cannot be read."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedTable:
+    """A followed table as its writers keep it."""
+
+    table: str
+    retention_ms: int
+    #: Files that the newest entries add, and those of them without a count of their rows.
+    added: int
+    uncounted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +167,39 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         retention=there.retention_ms,
         skipped=(least, start) if start >= least else None,
     )
+
+
+def inspect(own: Store, definition: MessageTypeDefinition) -> InspectedTable:
+    """Return how a table is kept, by its newest entries; it is listed and read for that, also where nothing is, as a reign does.
+
+    Raises
+    ------
+    JournalError
+        TABLE_UNSUPPORTED, or STORE_FAILED where the store does not let it be listed or read.
+    """
+    folder = of_table(own, str(definition.table))
+    head = _look(folder, definition)
+    newest = versions_after(folder.store, folder.key, head.version - _INSPECTED_ENTRIES)
+    folder.store.read(log_key(folder.key, max(newest, default=head.version) + 1))
+    counts = [is_counted(add.get("stats")) for version in newest for add in _added(folder, version)]
+    return InspectedTable(
+        table=folder.uri, retention_ms=head.meaning.retention_ms, added=len(counts), uncounted=counts.count(False)
+    )
+
+
+def _added(folder: Folder, version: int) -> Sequence[Mapping[str, Any]]:
+    """Return the files that an entry adds; none where it cannot be made out, which sets the message type aside."""
+    try:
+        entry = read_entry(folder.store, folder.key, version)
+    except TornEntryError:
+        return []
+    return [] if entry is None else entry.adds
+
+
+def head_of(own: Store, table: str, version: int) -> int:
+    """Return the newest version of the log of a table, of which one is known."""
+    folder = of_table(own, table)
+    return max(versions_after(folder.store, folder.key, version), default=version)
 
 
 def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None = None) -> _Look:
