@@ -11,12 +11,19 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from spark_queue.coordinator.metrics import ProcessMetrics
+from spark_queue.following import follower
+from spark_queue.following.follower import families_of
+from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store, StoredObject
-from spark_queue.metrics.samples import observe
+from spark_queue.metrics import exposition
+from spark_queue.metrics.prometheus import render
 from tests.integration.source_journal import end_coordinator
 from tests.integration.test_following import Followed, followed
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.asking import asker_of, following
+from tests.unit.metrics.exposed import value
+from tests.unit.views.test_readers_agree import Reign
 
 __all__ = ["followed"]
 
@@ -96,16 +103,38 @@ def test_the_view_of_changes_has_a_row_for_each_commit_that_was_passed_over(foll
     assert (status.table_changes, status.table_rows_passed) == (1, 2)
 
 
-def test_metrics_have_how_far_a_table_was_read_and_what_passed(followed: Followed) -> None:
-    followed.keys = {"on_change": "keep"}
+@pytest.mark.parametrize("on_change", ["stop", "keep"])
+def test_looks_from_outside_a_coordinator_and_the_page_tell_the_same_of_a_table(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, on_change: str
+) -> None:
+    followed.keys = {"on_change": on_change}
     journal = followed.create()
     followed.append(10, 3)
     DeltaTable(followed.table).delete("id = 11")
-    families = {
-        each.metric.name: each.samples[0].value for each in observe([journal.store]) if each.samples[0].labels[1:] == ("SHIP",)
-    }
-    names = ("table_versions_behind", "table_changes_total", "table_passed_rows_total", "table_set_aside")
-    assert [families[f"sparkqueue_{name}"] for name in names] == [0, 1, 2, 0]
+    followed.append(20, 1)
+    names = [
+        f"sparkqueue_table_{each}" for each in ("version", "versions_behind", "changes_total", "passed_rows_total", "set_aside")
+    ]
+    expected = {"stop": [1, 2, 0, 0, 1], "keep": [3, 0, 1, 2, 0]}[on_change]
+
+    def told(text: bytes) -> list[float | None]:
+        return [value(text, name, queue="SHIP") for name in names]
+
+    assert told(exposition([journal])) == expected
+    monkeypatch.setattr(follower, "FILES_MS", 0)
+    page = following(journal)
+    assert told(render(families_of([page]))) == expected
+    metrics = ProcessMetrics(journal.store, journal.journal_id(), per_subscription=False)
+    metrics.serves(open_journal(journal.store), Reign(journal))  # type: ignore[arg-type]  # it answers as an inbox does
+    # A scrape chooses the queue, the next one looks at its table.
+    for _ in range(2):
+        metrics.families()
+    assert told(render(metrics.families())) == expected
+    # This one reads no further, so it falls behind.
+    followed.append(30, 1)
+    metrics.families()
+    behind = told(render(metrics.families()))[1]
+    assert behind == expected[1] + 1
 
 
 def test_the_page_of_a_journal_shows_its_tables(followed: Followed) -> None:
