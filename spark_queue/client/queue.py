@@ -102,7 +102,8 @@ class Queue:
         Parameters
         ----------
         table
-            The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none.
+            The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none. Or the name
+            of one that is there, such as ``main.sales.booked``, in a catalog of the active Spark session.
         topic
             Instead of a table, a topic or a queue of the journal, to which the rows are published.
         fn
@@ -134,7 +135,8 @@ class Queue:
         ------
         ConfigError
             SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL or SINK_COMMIT_UNSAFE for a table that no batch can be
-            appended to; BAD_VALUE where table and topic are both given, or neither, or what does not fit beside another.
+            appended to; TABLE_NAME_UNKNOWN for a name that no active session knows; BAD_VALUE where table and topic are both given,
+            or neither, or what does not fit beside another.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError

@@ -19,6 +19,7 @@ from spark_queue.core.message_files.followed_table import FollowedTable, TableMe
 from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.catalog import is_name, location_of
 from spark_queue.journal.folder import Folder, of_table
 from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, is_counted, token_of
 from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entry
@@ -55,12 +56,28 @@ class _Look:
     meaning: TableMeaning
 
 
-def completed(own: Store, definitions: Definitions) -> Definitions:
-    """Return definitions with all columns of each table of which they name none, as they are now (R142)."""
-    if not any(each.table is not None and not each.columns for each in definitions.message_types.values()):
+def completed(own: Store, definitions: Definitions, known: Definitions | None = None) -> Definitions:
+    """Return definitions with the location of each table that is named as by a catalog, and all columns where none are (R142).
+
+    What such a name means is settled once: `known` are the definitions that hold.
+
+    Raises
+    ------
+    ConfigError
+        TABLE_NAME_UNKNOWN where no Spark session tells the location.
+    """
+    if all(each.table is None for each in definitions.message_types.values()):
         return definitions
     tables = dict(definitions.stored["message_types"])
     for name, definition in definitions.message_types.items():
+        if definition.table is not None and is_name(definition.table):
+            before = None if known is None else known.message_types.get(name)
+            is_settled = before is not None and before.table_name == definition.table
+            where = f"[message_types.{name}]"
+            location = before.table if before is not None and is_settled else location_of(definition.table, where=where)
+            tables[name] = {**tables[name], "table": location, "table_name": definition.table}
+    located = parsing.parse({**definitions.stored, "message_types": tables})
+    for name, definition in located.message_types.items():
         if definition.table is not None and not definition.columns:
             tables[name] = {**tables[name], "columns": _all_columns(own, definition)}
     return parsing.parse({**definitions.stored, "message_types": tables})
