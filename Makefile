@@ -65,7 +65,7 @@ mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the
 judge: setup ## Draw five bugs in the lines that have changed, and see whether the tests notice (SINCE=REV, otherwise in the last commit).
 	@$(RUN) python -m tests.mutants --since $(or $(SINCE),HEAD~1) --drawn $(or $(DRAWN),5) $(if $(SEED),--seed $(SEED))
 
-nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
+nightly: ## Run everything in its long form: all tests, the soak, the demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
 	@$(MAKE) spark VERSION=4.0
 	@$(MAKE) spark VERSION=4.1

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -18,6 +19,7 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store, StoredObject
 from spark_queue.metrics import exposition
 from spark_queue.metrics.prometheus import render
+from tests.docs import pages
 from tests.integration.source_journal import end_coordinator
 from tests.integration.test_following import Followed, followed
 from tests.unit.cli.sparkq import Terminal
@@ -36,6 +38,14 @@ def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return Terminal(monkeypatch=monkeypatch, capsys=capsys)
 
 
+def vacuum(followed: Followed) -> None:
+    """Commit what Spark's VACUUM commits: it says that it begins and ends, and names no file."""
+    for step in ("START", "END"):
+        version = DeltaTable(followed.table).version() + 1
+        said = {"commitInfo": {"operation": f"VACUUM {step}", "timestamp": 1}}
+        (Path(followed.table) / "_delta_log" / f"{version:020d}.json").write_text(f"{json.dumps(said)}\n", encoding="utf-8")
+
+
 def test_status_tells_the_table_and_how_far_it_was_read(followed: Followed, terminal: Terminal) -> None:
     """R146: what passes over is counted, and people find where to look."""
     journal = followed.create()
@@ -43,30 +53,34 @@ def test_status_tells_the_table_and_how_far_it_was_read(followed: Followed, term
     status = followed.queue.status()
     assert (status.table, status.table_version, status.table_versions_behind) == (followed.table, 1, 0)
     assert (status.table_changes, status.table_rows_passed, status.table_set_aside) == (0, 0, False)
+    # Two commits that leave no record.
+    vacuum(followed)
+    assert followed.queue.status().table_version == 3
     [row] = terminal("status", journal.path, "--json").json
-    assert (row["table"], row["table_version"]) == (followed.table, 1)
+    assert (row["table"], row["table_version"]) == (followed.table, 3)
     told = " ".join(terminal("status", journal.path).out.split())
-    assert f"Message type 'orders' follows table '{followed.table}' and has read it up to version 1, the newest." in told
+    assert f"Message type 'orders' follows table '{followed.table}' and has read it up to version 3, the newest." in told
 
 
 def test_a_type_that_is_set_aside_shows_how_far_it_is_behind_and_the_way_on(followed: Followed, terminal: Terminal) -> None:
     """R147, R148."""
     journal = followed.create()
+    vacuum(followed)
     DeltaTable(followed.table).delete("id = 1")
     followed.append(20, 2)
     followed.append(30, 2)
     assert followed.ids_before("TABLE_CHANGED") == []
     status = followed.queue.status()
-    assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (0, 3, True)
+    assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (2, 3, True)
     told = " ".join(terminal("status", journal.path).out.split())
-    assert "version 0, 3 behind the newest, and is set aside" in told
-    assert "sparkq follow JOURNAL orders --from 2" in told
-    journal.follow("orders", version=2)
+    assert "version 2, 3 behind the newest, and is set aside" in told
+    assert "sparkq follow JOURNAL orders --from 4" in told
+    journal.follow("orders", version=4)
     assert followed.ids() == [20, 21, 30, 31]
     status = followed.queue.status()
-    assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (3, 0, False)
+    assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (5, 0, False)
     [skipped] = journal.view("table_changes").to_pylist()
-    assert (skipped["kind"], skipped["version"], skipped["last_version"], skipped["rows"]) == ("skipped", 1, 1, None)
+    assert (skipped["kind"], skipped["version"], skipped["last_version"], skipped["rows"]) == ("skipped", 3, 3, None)
 
 
 def test_a_queue_over_published_messages_shows_no_table(followed: Followed, terminal: Terminal) -> None:
@@ -99,6 +113,9 @@ def test_the_view_of_changes_has_a_row_for_each_commit_that_was_passed_over(foll
         {**told, "version": 2, "kind": "change", "operation": "DELETE", "rows": 2},
     ]
     assert journal.view("table_changes", queue="SHIP", limit=1).column("version").to_pylist() == [4]
+    names: dict[str, Any] = {"journal": journal}
+    exec(pages.example("passed_over"), names)
+    assert (list(names["passed"]["version"]), "by its version 1" in names["told"]) == ([4, 2], True)
     status = followed.queue.status()
     assert (status.table_changes, status.table_rows_passed) == (1, 2)
 

@@ -75,7 +75,7 @@ def active(monkeypatch: pytest.MonkeyPatch, answer: Any) -> Session:
     session = Session(answer)
     for name, found in (("pyspark.sql.session", None), ("pyspark.sql.connect.session", session)):
         made = SimpleNamespace(SparkSession=SimpleNamespace(getActiveSession=lambda found=found: found))
-        monkeypatch.setitem(sys.modules, name, made)  # type: ignore[arg-type]  # It has what is asked for.
+        monkeypatch.setitem(sys.modules, name, made)
     return session
 
 
