@@ -25,7 +25,6 @@ from spark_queue.core.state.log_history import Histogram, LogHistory
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.journal.store_files import requests_made
-from spark_queue.journal.table_look import head_of
 from spark_queue.metrics import otlp
 from spark_queue.metrics.figures import JournalFigures, Observe, with_heard
 from spark_queue.metrics.prometheus import listen
@@ -37,7 +36,7 @@ from spark_queue.protocol.discovery import read_heard
 from spark_queue.protocol.guesses import GuessLimit
 from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 from spark_queue.protocol.http_ports import check_reach, chosen_token
-from spark_queue.views.journal_view import find_damage
+from spark_queue.views.journal_view import find_damage, find_head
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class ProcessMetrics:
         #: since a store should not pay for all of them at once.
         self._damages: dict[str, str] = {}
         #: Newest versions of the tables that message types follow, by queue, looked at in the same turns.
-        self._heads: dict[str, int] = {}
+        self._heads: dict[str, int | None] = {}
         self._looks_at = ""
         #: Of the reign that serves; None while this process stands by.
         self._inbox: Inbox | None = None
@@ -140,7 +139,7 @@ class ProcessMetrics:
             self._damages = others if damage is None else {**others, self._looks_at: damage}
         looked_at = next((each for each in found.statuses if each.queue == self._looks_at), None)
         if looked_at is not None and looked_at.table is not None and looked_at.table_version is not None:
-            head = head_of(self._store, looked_at.table, looked_at.table_version)
+            head = find_head(self._store, looked_at.table, looked_at.table_version)
             self._heads = {**self._heads, self._looks_at: head}
         self._looks_at = next((name for name in names if name > self._looks_at), next(iter(names), ""))
 

@@ -151,7 +151,7 @@ class _Followed:
     def place(self, message_type: str) -> TablePlace | None:
         """Return how far the table was read that a message type follows; None where it follows none."""
         known, version = (self.ahead or self.state).message_types[message_type].followed, self.seen.get(message_type, -1)
-        return table_place(known, version, is_stuck=message_type in self.troubles, head=lambda _: self.heads.get(message_type))
+        return table_place(known, version, is_stuck=message_type in self.troubles, head=lambda *_: self.heads.get(message_type))
 
 
 class JournalFollower:
@@ -286,7 +286,7 @@ class JournalFollower:
         damage = find_damage(self.store, needed_files(found.state, name))
         message_type = found.state.ledger(name).definition.message_type
         known = (found.ahead or found.state).message_types[message_type].followed
-        head = None if known is None or known.stopped is None else find_head(self.store, known)
+        head = None if known is None or known.stopped is None else find_head(self.store, known.columns.table, known.read_until)
         if damage != found.damages.get(name) or head != found.heads.get(message_type):
             with self._lock:
                 _put(found.damages, name, damage)

@@ -202,7 +202,7 @@ def _place(own: Store, state: JournalState, counted: Mapping[str, Counted], mess
 
 
 def table_place(
-    known: FollowedTable | None, version: int, *, is_stuck: bool, head: Callable[[FollowedTable], int | None]
+    known: FollowedTable | None, version: int, *, is_stuck: bool, head: Callable[[str, int], int | None]
 ) -> TablePlace | None:
     """Return how far a table was read of whose log `version` was the last that was looked at; None for no table.
 
@@ -211,15 +211,15 @@ def table_place(
     if known is None:
         return None
     if known.stopped is not None:
-        return TablePlace(known.read_until, head(known))
+        return TablePlace(known.read_until, head(known.columns.table, known.read_until))
     read_until = max(known.read_until, version)
     return TablePlace(read_until, None if is_stuck else read_until)
 
 
-def find_head(own: Store, known: FollowedTable) -> int | None:
-    """Return the newest version of a table that was read; None where its store fails."""
+def find_head(own: Store, table: str, version: int) -> int | None:
+    """Return the newest version of a table of which one was read; None where its store fails."""
     try:
-        return head_of(own, known.columns.table, known.read_until)
+        return head_of(own, table, version)
     except SparkQueueError:
         return None
 

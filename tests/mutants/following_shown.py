@@ -10,7 +10,7 @@ _CATALOG = ("tests/unit/journal/test_catalog.py",)
 FOLLOWING_SHOWN: tuple[Mutant, ...] = (
     Mutant(
         "a table that is set aside is not behind",
-        "return TablePlace(known.read_until, head(known))", "return TablePlace(known.read_until, known.read_until)", _SHOWN,
+        "head(known.columns.table, known.read_until))", "known.read_until)", _SHOWN,
     ),
     Mutant(
         "a table was read up to the last version that left a record",
