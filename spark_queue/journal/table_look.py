@@ -27,6 +27,7 @@ from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
+from spark_queue.journal.table_snapshot import protocol_at
 
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
@@ -226,7 +227,12 @@ def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None
     except JournalError as failure:
         if failure.code == "PROTOCOL_NEWER":
             raise _unsupported(folder, definition, f"{str(failure.facts['what'])[:500]}.") from None
-        raise
+        if failure.code != "JOURNAL_DAMAGED":
+            raise
+        # What delta-rs says of a feature that it does not know reads like damage (tried), so the log itself is asked.
+        unknown = unsupported_protocol(protocol_at(folder, version))
+        reason = unknown or f"its log cannot be opened: {str(failure.facts['reason'])[:500]}"
+        raise _unsupported(folder, definition, reason) from None
     if table is None:
         raise _unsupported(folder, definition, "there is no Delta table.")
     protocol, metadata = table.protocol(), table.metadata()

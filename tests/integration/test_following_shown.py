@@ -215,6 +215,20 @@ def test_doctor_reads_the_tables_and_judges_how_they_are_kept(followed: Followed
     assert "delta.deletedFileRetentionDuration to 3 h 0 min at least" in found["advice"]
 
 
+def test_doctor_fails_where_readers_of_a_table_have_to_know_what_is_unknown_here(followed: Followed, terminal: Terminal) -> None:
+    journal = followed.create()
+    versions = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["oneOfTomorrow"],
+        "writerFeatures": ["oneOfTomorrow"],
+    }
+    path = Path(followed.table) / "_delta_log" / f"{1:020d}.json"
+    path.write_text(f"{json.dumps({'protocol': versions})}\n", encoding="utf-8")
+    found = checked(terminal, journal)
+    assert (found["result"], "TABLE_UNSUPPORTED" in found["advice"], "oneOfTomorrow" in found["advice"]) == ("failed", True, True)
+
+
 def test_doctor_fails_where_a_table_cannot_be_listed(
     followed: Followed, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
