@@ -28,7 +28,7 @@ FORGOTTEN = "12748.0"
 
 def run(shared: SharedQueue) -> bool:
     """Do everything; returns whether the books balance."""
-    say("a Spark job that knows of no queue appends real order lines to a table, and two consumers share them: about two minutes")
+    say("a Spark job that knows of no queue appends real order lines to a table, and two consumers share them: some minutes")
     table, days = shared.place / "orders", [day for _, day in by_day(read_lines(shared.file))]
     DeltaTable.create(str(table), days[0].schema)
     shared.create(table=str(table), topics=[TOPIC], on_change="keep")
