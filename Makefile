@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication demo-work test spark gateway stores cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
 
 RUN := tools/run.sh
 
@@ -18,6 +18,9 @@ demo-replication: setup ## Share one queue between two sites, lose one of them, 
 
 demo-work: setup ## Let a Spark job and a worker in plain Python share a queue, kill both, and balance the books.
 	@$(RUN) python jobs/demo_work.py
+
+demo-follow: setup ## Let a Spark job append to a table, and two consumers share a queue over it, through OPTIMIZE, VACUUM and DELETE.
+	@$(RUN) python jobs/demo_follow.py
 
 test: setup ## Run what a push has to pass: every test but the long forms (LONG_FORMS=1: these, too), in random worlds that the commit picks.
 	@$(RUN) tools/test.sh
@@ -62,7 +65,7 @@ mutants: setup ## Plant each bug of the catalogue in a copy, and see whether the
 judge: setup ## Draw five bugs in the lines that have changed, and see whether the tests notice (SINCE=REV, otherwise in the last commit).
 	@$(RUN) python -m tests.mutants --since $(or $(SINCE),HEAD~1) --drawn $(or $(DRAWN),5) $(if $(SEED),--seed $(SEED))
 
-nightly: ## Run everything in its long form: all tests, the soak, both demos, and every planted bug.
+nightly: ## Run everything in its long form: all tests, the soak, the demos, and every planted bug.
 	@$(MAKE) test LONG_FORMS=1
 	@$(MAKE) spark VERSION=4.0
 	@$(MAKE) spark VERSION=4.1

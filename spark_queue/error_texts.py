@@ -35,6 +35,11 @@ CONFIG: dict[str, str] = {
         "Table '{table}' is followed by message type '{message_type}' of queue '{queue}', so each row that a batch appended to it "
         "would come back as a message, without end. Nothing was appended. Choose another table."
     ),
+    "TABLE_NAME_UNKNOWN": (
+        "Table '{table}' in {where} is named as by a catalog, and its location cannot be found: {reason} Nothing was changed. Do "
+        "this where a Spark session of that catalog is active, or name the location, which `DESCRIBE DETAIL {table}` shows; a "
+        "directory of this name is './{table}'."
+    ),
     "TABLE_COLUMNS_DIFFER": (
         "Message type '{message_type}' cannot follow table '{table}' by these columns: {reason} Leave `columns` out to take those "
         "of the table, or correct the declaration."

@@ -80,6 +80,9 @@ def backup(
     of_there = target if there.is_local == store.is_local else replace(target, storage=None)
     found = back_up(store, Store(destination, of_there.storage_options(destination)))
     text = f"Copied journal {found.journal} with {found.records:,} records to {there.path}. `sparkq verify` checks the copy."
+    if found.tables:
+        told = f"Not copied: {', '.join(found.tables)}. Messages of followed tables stay there, and the copy reads them there, too."
+        text = f"{text}\n{told}"
     target.show(asdict(found), text)
 
 

@@ -84,8 +84,9 @@ def _apply_as_store_owner(journal: Journal, definitions: Path, *, dry_run: bool)
     from spark_queue.protocol import user_files
     from spark_queue.settings.read import load_definitions
 
-    wanted, opened = completed(journal.store, load_definitions(definitions)), open_journal(journal.store)
-    queues = opened.definitions().queues
+    opened = open_journal(journal.store)
+    known = opened.definitions()
+    wanted, queues = completed(journal.store, load_definitions(definitions), known), known.queues
     changes = plan(opened, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
     others = [change.where for change in changes if not change.where.startswith("[principals.")]
     if others:

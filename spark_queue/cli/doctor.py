@@ -20,6 +20,7 @@ from typing import cast
 
 from spark_queue import session
 from spark_queue.cli.certificates import try_certificates
+from spark_queue.cli.followed_tables import try_tables
 from spark_queue.cli.output import draw, progress, say, show_json, table
 from spark_queue.cli.store_rights import Finding, try_rights
 from spark_queue.client.coordinator_client import call_once
@@ -103,6 +104,7 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "control log": partial(_control_log, journal),
         "message files": partial(_files, journal),
         "queues": partial(_queues, journal),
+        "followed tables": partial(try_tables, journal),
         # Before the coordinator, which is started where none runs.
         "peers": partial(_peers, journal),
         "coordinator": partial(_coordinator, journal),

@@ -25,7 +25,9 @@ def peek(
     queue: QueueName,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
-    view: Annotated[str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits or history.")] = "messages",
+    view: Annotated[
+        str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits, table_changes or history.")
+    ] = "messages",
     columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
     next_first: Annotated[
         bool,

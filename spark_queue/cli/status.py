@@ -13,7 +13,7 @@ from spark_queue.cli.arguments import AsOf, QueueName, parse_as_of, parse_since
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
 from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.clock import SystemClock
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, counted
 from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
         styled(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), "yellow")
         for message_type, files in foreign.items()
     ]
+    notices += [styled(each) for each in dict.fromkeys(_table_notice(row) for row in rows if row["table"])]
     # The error of a batch may have several lines, and must not look like another alarm.
     alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}".replace("\n", "\n  ") for row in rows if row["alarm"]]
     claimed = "proxied transfer is on. Messages that a lost owner had delivered may be delivered again."
@@ -207,3 +208,18 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
         told = f"{len(rest):,} more queues, {waiting:,} of them with messages: add --all to see them, or name one."
         notices = [styled(told), *notices]
     return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]
+
+
+def _table_notice(row: dict[str, Any]) -> str:
+    """Return how far the table was read that a queue's message type follows, and what was passed over there."""
+    behind = row["table_versions_behind"]
+    place = "" if behind is None else ", the newest" if behind == 0 else f", {behind:,} behind the newest"
+    told = (
+        f"Message type '{row['message_type']}' follows table '{row['table']}' and has read it up to version {row['table_version']}"
+    )
+    aside = ", and is set aside" if row["table_set_aside"] else ""
+    passed = (
+        f" {row['table_changes']:,} commit(s) that changed rows were passed over, with {row['table_rows_passed']:,} row(s) at most "
+        "that did not enter: `sparkq peek --view table_changes` shows them."
+    )
+    return counted(f"{told}{place}{aside}.{passed if row['table_changes'] else ''}")

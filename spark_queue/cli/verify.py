@@ -15,7 +15,7 @@ from spark_queue.cli.output import progress, show_findings
 from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
-from spark_queue.core.records import JournalCreated, MergedFile, Record
+from spark_queue.core.records import Entered, Followed, JournalCreated, MergedFile, Passed, Record, Stopped
 from spark_queue.core.retention import needed_messages
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError, SparkQueueError
@@ -213,7 +213,7 @@ def _of_snapshots(journal: DeltaJournal, folded: JournalState, records: Sequence
 def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Record]) -> Iterator[str]:
     for name, known in folded.message_types.items():
         if known.followed is not None:
-            yield from _of_table(journal, name, known)
+            yield from _of_table(journal, name, known, records)
             continue
         # Entries cleaned away after they had entered are no gap; nor is a publisher's commit at a version that had gone before it.
         first = first_unbroken(journal.store, messages_key(name), known.version)
@@ -236,18 +236,18 @@ def _of_logs(journal: DeltaJournal, folded: JournalState, records: Sequence[Reco
             yield from of_message_log(records, name, entries)
 
 
-def _of_table(journal: DeltaJournal, name: str, known: MessageTypeState) -> Iterator[str]:
-    """Yield what is wrong with the log of a followed table: each entry that still stands must be the one that entered."""
+def _of_table(journal: DeltaJournal, name: str, known: MessageTypeState, records: Sequence[Record]) -> Iterator[str]:
+    """Yield what is wrong with the log of a followed table: each entry that still stands must be the one that was read."""
     assert known.followed is not None, "it follows a table"
     if known.followed.trouble is not None:
         yield str(known.followed.trouble)
         return
     folder, log = of_table(journal.store, known.followed.columns.table), journal.messages(name, known.followed)
-    entered = {segment.version: segment.token for segment in known.segments if segment.table is not None}
+    read = _tokens(records, name)
     try:
-        standing = entered.keys() & set(versions_after(folder.store, folder.key, -1))
+        standing = read.keys() & set(versions_after(folder.store, folder.key, -1))
         for version in sorted(standing):
-            log.recover(version=version, token=entered[version])
+            log.recover(version=version, token=read[version])
         log.recover(version=known.version, token=known.token)
     except SparkQueueError as damage:
         yield str(damage)
@@ -280,6 +280,28 @@ def _is_needed(state: JournalState, name: str, known: MessageTypeState, file: Se
     if known.followed is None or file.path not in known.followed.removed:
         return True
     return bool(needed_messages(state, name).range_cardinality(file.first, file.until))
+
+
+def _tokens(records: Sequence[Record], name: str) -> dict[int, str]:
+    """Return the tokens of the commits of a followed table that were read, by version, of the log that stands there now."""
+    found, table_id, is_other = dict[int, str](), "", False
+    for record in records:
+        if record.message_type != name:
+            continue
+        match record.body:
+            case Followed(id=of_table_now, version=version, token=token):
+                if is_other or of_table_now != table_id:
+                    found.clear()
+                table_id, is_other = of_table_now, False
+                if token:
+                    found[version] = token
+            case Passed(version=version, token=token, id=of_table_now):
+                found[version], table_id = token, of_table_now
+            case Entered(version=version, token=token):
+                found[version] = token
+            case Stopped(error=code):
+                is_other = code == "TABLE_REPLACED"
+    return found
 
 
 def _read(store: Store, file: Segment) -> None:

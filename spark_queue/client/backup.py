@@ -34,11 +34,14 @@ class BackedUp:
         How many records its control log has.
     objects : int
         How many objects were copied.
+    tables : tuple of str
+        The tables that message types follow, which were not copied (R141): the messages of these stand there.
     """
 
     journal: str
     records: int
     objects: int
+    tables: tuple[str, ...] = ()
 
 
 def back_up(store: Store, destination: Store) -> BackedUp:
@@ -67,8 +70,9 @@ def back_up(store: Store, destination: Store) -> BackedUp:
         destination.create(key, content)
     destination.sync_all()
     _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})
-    records = open_control(destination).blocks[-1].last + 1
-    return BackedUp(journal=journal, records=records, objects=len(keys) + len(control))
+    records, message_types = open_control(destination).blocks[-1].last + 1, open_reader(destination).definitions().message_types
+    tables = tuple(sorted({each.table for each in message_types.values() if each.table is not None}))
+    return BackedUp(journal=journal, records=records, objects=len(keys) + len(control), tables=tables)
 
 
 def _read_logs(store: Store, destination: Store) -> tuple[dict[str, bytes], list[str]]:

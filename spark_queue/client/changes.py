@@ -11,11 +11,13 @@ from spark_queue.client.dry_runs import try_out
 from spark_queue.client.previews import Preview, has_expressions, preview
 from spark_queue.client.rights import check_administers
 from spark_queue.core.commands import Apply
-from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Definitions
+from spark_queue.core.deciding.alteration import recovery_point
+from spark_queue.core.definitions.definition import TABLES, UNNAMED_TABLES, Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import Key, keys_of
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.errors import ConfigError, SparkQueueError
+from spark_queue.errors import ConfigError, SparkQueueError, counted
 from spark_queue.journal.expressions import EXPRESSION_KEYS
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.schema import check_columns
@@ -79,7 +81,7 @@ def plan(
     if not changes:
         return []
     _refuse_removals(now, wanted, remove, leave)
-    changes = _with_warning(changes, now, wanted)
+    changes = _with_missed(_with_warning(changes, now, wanted), now.state, wanted)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, rename=message_type.rename, of_instance=wanted.journal.instance is not None)
         before = old.message_types.get(name)
@@ -159,6 +161,31 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
         "good, hand that over first (`sparkq peers drain`), then stop its coordinator, and run `sparkq peers forget` at the others."
     )
     return [replace(change, warning=warning) if change is removed[-1] else change for change in changes]
+
+
+def _with_missed(changes: Iterable[Change], state: JournalState, wanted: Definitions) -> list[Change]:
+    """Warn beside each queue that begins of the messages of a followed table that it would have and that are retired (R151)."""
+    told = []
+    for change in changes:
+        name = change.where.removeprefix("[queues.").removesuffix("]")
+        begins = change.action == "reset" or (change.action == "add" and name in wanted.queues)
+        known = state.message_types.get(wanted.queues[name].message_type) if begins else None
+        count = 0 if known is None or known.followed is None else _missed(state, wanted.queues[name], known)
+        if count:
+            text = (
+                f"{count:,} message(s) will not be in it that it would have from there on: no queue needed them when their table "
+                "removed their file, so they were let go."
+            )
+            change = replace(change, warning=counted(text))
+        told.append(change)
+    return told
+
+
+def _missed(state: JournalState, queue: QueueDefinition, known: MessageTypeState) -> int:
+    """Return how many messages behind the recovery point of a queue are retired."""
+    # From the beginning means from the first that is not retired.
+    start = 0 if queue.recovery_point == "epoch" else recovery_point(state, queue)
+    return sum(segment.until - max(segment.first, start) for segment in known.segments if segment.retired and segment.until > start)
 
 
 def _with_previews(changes: Iterable[Change], wanted: Definitions, state: JournalState, traits: TraitSource) -> list[Change]:

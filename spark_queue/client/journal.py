@@ -68,7 +68,8 @@ class Journal(Handle):
         JournalError
             JOURNAL_EXISTS, STORE_UNSAFE or STORE_FAILED.
         ConfigError
-            What is wrong with the definitions; nothing was created.
+            What is wrong with the definitions, such as TABLE_NAME_UNKNOWN for a table that no active Spark session knows by its
+            name; nothing was created.
         """
         from spark_queue.journal.creation import create_journal
         from spark_queue.settings.read import load_definitions
@@ -107,8 +108,8 @@ class Journal(Handle):
         Raises
         ------
         ConfigError
-            What is wrong with them, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave out a queue that neither
-            `remove` nor `leave` names.
+            What is wrong with them, such as TABLE_NAME_UNKNOWN, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave
+            out a queue that neither `remove` nor `leave` names.
         AccessError
             ACCESS_DENIED or TOKEN_EXPIRED, also for a dry run.
         """
@@ -120,7 +121,7 @@ class Journal(Handle):
         from spark_queue.settings.read import load_definitions
 
         resets, opened = tuple(reset), open_journal(self.store)
-        wanted = completed(self.store, load_definitions(definitions))
+        wanted = completed(self.store, load_definitions(definitions), opened.definitions())
         named = {"remove": set(remove), "leave": set(leave)}
         changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
         if changes and not dry_run:
@@ -369,9 +370,9 @@ class Journal(Handle):
         Parameters
         ----------
         name
-            messages, leases, dead_letters, history, sink_commits, subscriptions or status.
+            messages, leases, dead_letters, history, sink_commits, table_changes, subscriptions or status.
         queue
-            The queue; may be absent for history, sink_commits and status.
+            The queue; may be absent for history, sink_commits, table_changes and status.
         as_of
             An aware time or a record number; default: now, with what was published but has not entered yet.
         columns, limit

@@ -102,7 +102,8 @@ class Queue:
         Parameters
         ----------
         table
-            The path or URL of a Delta table outside of the journal; it is created by the first batch if there is none.
+            The path or URL of a Delta table outside of the journal, which the first batch creates if there is none, or the name of
+            one, such as ``main.sales.booked``, in a catalog of the active Spark session.
         topic
             Instead of a table, a topic or a queue of the journal, to which the rows are published.
         fn
@@ -133,8 +134,8 @@ class Queue:
         Raises
         ------
         ConfigError
-            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL or SINK_COMMIT_UNSAFE for a table that no batch can be
-            appended to; BAD_VALUE where table and topic are both given, or neither, or what does not fit beside another.
+            SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL, SINK_COMMIT_UNSAFE or TABLE_NAME_UNKNOWN for a table
+            that no batch can be appended to; BAD_VALUE where what was given does not fit together.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError
@@ -145,8 +146,7 @@ class Queue:
         return SinkWrapper(
             fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
             writer=writer, merge=merge, single_driver=single_driver, on_barrier=on_barrier, store=self.journal.store,
-            endpoint=self.journal.endpoint,
-            queue=self.name, subscription=subscription, on_error=on_error,
+            endpoint=self.journal.endpoint, queue=self.name, subscription=subscription, on_error=on_error,
         )  # fmt: skip
 
     @checked

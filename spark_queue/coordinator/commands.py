@@ -18,11 +18,13 @@ from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.deciding import barrier
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
+from spark_queue.core.message_files.followed_table import TablePlace
 from spark_queue.core.records import Followed, Record
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, SparkQueueError
+from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.expressions import check_command, check_definitions
 from spark_queue.journal.pieces import cut_pieces
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
@@ -138,16 +140,17 @@ class Commands:
         nothing = self._engine.nothing_there(poll, now_ms=now_ms)
         return Answer(reply=nothing) if self._receives(poll) else self._with_status(poll, nothing, now_ms, who)
 
-    def figures(
-        self, asked: Observe, troubles: Mapping[str, SparkQueueError], told: Mapping[str, PeerTold], *, now_ms: int
-    ) -> JournalFigures:
-        """Return the figures of this reign's state."""
+    def figures(self, asked: Observe, entrance: Sequencer, told: Mapping[str, PeerTold], *, now_ms: int) -> JournalFigures:
+        """Return the figures of this reign's state, and of what enters it."""
         state = self._engine.state
 
-        texts = {name: str(trouble) for name, trouble in troubles.items()}
+        texts = {name: str(trouble) for name, trouble in entrance.trouble.items()}
 
         def status(queue: str) -> QueueStatus:
-            return queue_status(state, queue, now_ms=now_ms, troubles=texts, damage=asked.damages.get(queue))
+            message_type = state.ledger(queue).definition.message_type
+            known, version = state.message_types[message_type].followed, entrance.read_until.get(message_type, -1)
+            place = None if known is None else TablePlace(max(known.read_until, version), asked.heads.get(queue))
+            return queue_status(state, queue, now_ms=now_ms, troubles=texts, damage=asked.damages.get(queue), place=place)
 
         found = figures_of(state, status, now_ms=now_ms, told=told)
         try:

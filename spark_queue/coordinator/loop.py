@@ -259,7 +259,7 @@ class Loop:
                 self._serve_log(call, about_log, now_ms)
             case Observe() as asked:
                 told = self._peers.told(now_ms=now_ms)
-                call.figures = self._commands.figures(asked, self._entrance.trouble, told, now_ms=now_ms)
+                call.figures = self._commands.figures(asked, self._entrance, told, now_ms=now_ms)
                 self._answer(call, Answer(reply=replies.Done()))
             case PullProgressQuery() | ApplyPulled() | wire.AskPeers() as about_peers:
                 self._running = call

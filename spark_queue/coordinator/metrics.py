@@ -36,7 +36,7 @@ from spark_queue.protocol.discovery import read_heard
 from spark_queue.protocol.guesses import GuessLimit
 from spark_queue.protocol.host import Bind, MetricsOptions, StartOptions
 from spark_queue.protocol.http_ports import check_reach, chosen_token
-from spark_queue.views.journal_view import find_damage
+from spark_queue.views.journal_view import find_damage, find_head
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class ProcessMetrics:
         #: Damage of message files, by queue: those of one queue are looked at with each question, the next one's with the next,
         #: since a store should not pay for all of them at once.
         self._damages: dict[str, str] = {}
+        #: Newest versions of the tables that message types follow, by queue, looked at in the same turns.
+        self._heads: dict[str, int | None] = {}
         self._looks_at = ""
         #: Of the reign that serves; None while this process stands by.
         self._inbox: Inbox | None = None
@@ -120,7 +122,7 @@ class ProcessMetrics:
         """Return the figures of the reign; None where it is over, or has not begun."""
         if self._inbox is None:
             return None
-        call = Call(Observe(damages=self._damages, looks_at=self._looks_at), lambda: False)
+        call = Call(Observe(damages=self._damages, heads=self._heads, looks_at=self._looks_at), lambda: False)
         try:
             self._inbox.submit(call)
         except ClosedError:
@@ -129,12 +131,16 @@ class ProcessMetrics:
         return call.figures
 
     def _look_at_files(self, found: JournalFigures) -> None:
-        """Look at the files that figures name, and choose the next queue; the next question carries the damage that was found."""
+        """Look at the files and the table of a queue, and choose the next one; the next question carries what was found."""
         names = sorted(each.queue for each in found.statuses)
         if found.needed is not None:
             damage = find_damage(self._store, found.needed)
             others = {name: text for name, text in self._damages.items() if name in names and name != self._looks_at}
             self._damages = others if damage is None else {**others, self._looks_at: damage}
+        looked_at = next((each for each in found.statuses if each.queue == self._looks_at), None)
+        if looked_at is not None and looked_at.table is not None and looked_at.table_version is not None:
+            head = find_head(self._store, looked_at.table, looked_at.table_version)
+            self._heads = {**self._heads, self._looks_at: head}
         self._looks_at = next((name for name in names if name > self._looks_at), next(iter(names), ""))
 
     def _follow(self, journal: PastReader) -> None:

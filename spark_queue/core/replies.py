@@ -76,6 +76,15 @@ class QueueStatus:
     transferred_out: int = 0
     proxied_transfer: int = 0
     proxied_transfer_allowed: bool = False
+    #: The table that its message type follows (R141), None for none; the last version of it that was read, and how many its log has
+    #: beyond that, None where nobody looked; commits that changed rows and were passed over, and how many rows they brought at
+    #: most; whether the message type is set aside (R147).
+    table: str | None = None
+    table_version: int | None = None
+    table_versions_behind: int | None = None
+    table_changes: int = 0
+    table_rows_passed: int = 0
+    table_set_aside: bool = False
 
     def _repr_html_(self) -> str:
         """Show it as a table in a notebook."""

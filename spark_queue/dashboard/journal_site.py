@@ -229,6 +229,7 @@ class JournalSite:
         with looking(follower) as look:
             journal, state, now_ms = look.journal, look.state, SystemClock().wall_ms()
             types, text = journal_page.type_rows(state), journal_page.definitions_text(state)
+            tables = journal_page.table_rows(look)
             found = findings.findings(state, list(look.troubles.values()), now_ms)
             facts = {"id": state.journal_id, "epoch": state.epoch, "claim": state.claim}
             journal_id, records = state.journal_id, state.next_record
@@ -240,10 +241,9 @@ class JournalSite:
         by_record = {version.record: version for version in versions}
         lines = by_record[newer].changes_since(by_record[older]) if older in by_record and newer in by_record else []
         sizes, refused = journal_page.sizes(follower.store)
-        return {"types": types, "text": text, "findings": found, "facts": facts, "records": records, "versions": versions,
-            "older": older,
-                "newer": newer, "lines": lines, "sizes": sizes, "refused": refused, "path": follower.store.path,
-                "trouble": follower.trouble}  # fmt: skip
+        return {"types": types, "tables": tables, "text": text, "findings": found, "facts": facts, "records": records,
+                "versions": versions, "older": older, "newer": newer, "lines": lines, "sizes": sizes, "refused": refused,
+                "path": follower.store.path, "trouble": follower.trouble}  # fmt: skip
 
 
 @contextmanager

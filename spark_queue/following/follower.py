@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_queue.client.journal import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.followed_table import TablePlace
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
@@ -34,7 +35,7 @@ from spark_queue.journal.state_codec import decode, encode
 from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.metrics.samples import Family, Observation, collect, figures_at, observation, unreadable
 from spark_queue.protocol.discovery import RENEWAL_S, Advertisement, read_advertisement
-from spark_queue.views.journal_view import JournalView, count_on, find_damage, needed_files
+from spark_queue.views.journal_view import JournalView, count_on, find_damage, find_head, needed_files, table_place
 from spark_queue.views.pace import PACE_MS, Pace
 
 
@@ -138,12 +139,19 @@ class _Followed:
     history: JournalHistory | None = None
     troubles: dict[str, str] = field(default_factory=dict)
     damages: dict[str, str] = field(default_factory=dict)
+    #: The newest versions of the tables of message types that are set aside, as far as they were looked at.
+    heads: dict[str, int | None] = field(default_factory=dict)
     #: The last advertisement of its coordinator, and when it was first seen, by the monotonic clock in milliseconds.
     told: Advertisement | None = None
     told_ms: int = 0
     is_served: bool = False
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
+
+    def place(self, message_type: str) -> TablePlace | None:
+        """Return how far the table was read that a message type follows; None where it follows none."""
+        known, version = (self.ahead or self.state).message_types[message_type].followed, self.seen.get(message_type, -1)
+        return table_place(known, version, is_stuck=message_type in self.troubles, head=lambda *_: self.heads.get(message_type))
 
 
 class JournalFollower:
@@ -214,6 +222,7 @@ class JournalFollower:
                 log_history=lambda: found.log_history,
                 troubles=found.troubles,
                 damage=found.damages.get,
+                place=found.place,
                 heard=lambda: {} if found.told is None else found.told.heard,
                 is_served=found.is_served,
             )
@@ -275,9 +284,13 @@ class JournalFollower:
         self._next_queue += 1
         # Only this thread changes the state.
         damage = find_damage(self.store, needed_files(found.state, name))
-        if damage != found.damages.get(name):
+        message_type = found.state.ledger(name).definition.message_type
+        known = (found.ahead or found.state).message_types[message_type].followed
+        head = None if known is None or known.stopped is None else find_head(self.store, known.columns.table, known.read_until)
+        if damage != found.damages.get(name) or head != found.heads.get(message_type):
             with self._lock:
                 _put(found.damages, name, damage)
+                found.heads[message_type] = head
                 self.revision += 1
 
     def _open(self) -> None:
@@ -341,7 +354,7 @@ class JournalFollower:
         with self._lock:
             ahead.traits = traits
             for name in fresh:
-                trouble = count_on(found.journal, ahead, traits, message_type=name, now_ms=now_ms)
+                trouble = count_on(found.journal, ahead, traits, message_type=name, now_ms=now_ms).trouble
                 _put(found.troubles, name, None if trouble is None else str(trouble))
             found.ahead = ahead
             self.revision += 1

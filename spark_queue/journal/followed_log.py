@@ -296,6 +296,14 @@ def _count(stats: str | None) -> int | None:
         return None
 
 
+def is_counted(stats: object) -> bool:
+    """Return whether the statistics of a file tell how many rows it has."""
+    try:
+        return isinstance(stats, str) and _count(stats) is not None
+    except UnsupportedError:
+        return False
+
+
 def _torn(version: int, reason: Exception) -> Mapping[str, str]:
     doing, text = f"reading version {version} of its log", f"it is not whole ({str(reason)[:300]})."
     return {"doing": doing, "reason": text, "next_step": "Its writer may still be at work: look again later."}

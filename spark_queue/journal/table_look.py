@@ -5,7 +5,7 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +19,34 @@ from spark_queue.core.message_files.followed_table import FollowedTable, TableMe
 from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.catalog import is_name, location_of
 from spark_queue.journal.folder import Folder, of_table
-from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, token_of
-from spark_queue.journal.log_entry import parse_entry
+from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, is_counted, token_of
+from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
+from spark_queue.journal.table_snapshot import protocol_at
 
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
 
+#: The newest entries of a table's log by which its writers are judged.
+_INSPECTED_ENTRIES = 10
+
 _NOTHING_DONE = "Nothing was changed. Follow another table, or leave out what cannot be read."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedTable:
+    """A followed table as its writers keep it."""
+
+    table: str
+    retention_ms: int
+    #: Files that the newest entries add, and those of them without a count of their rows.
+    added: int
+    uncounted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +57,28 @@ class _Look:
     meaning: TableMeaning
 
 
-def completed(own: Store, definitions: Definitions) -> Definitions:
-    """Return definitions with all columns of each table of which they name none, as they are now (R142)."""
-    if not any(each.table is not None and not each.columns for each in definitions.message_types.values()):
+def completed(own: Store, definitions: Definitions, known: Definitions | None = None) -> Definitions:
+    """Return definitions with the location of each table that is named as by a catalog, and all columns where none are (R142).
+
+    What such a name means is settled once: `known` are the definitions that hold.
+
+    Raises
+    ------
+    ConfigError
+        TABLE_NAME_UNKNOWN where no Spark session tells the location.
+    """
+    if all(each.table is None for each in definitions.message_types.values()):
         return definitions
     tables = dict(definitions.stored["message_types"])
     for name, definition in definitions.message_types.items():
+        if definition.table is not None and is_name(definition.table):
+            before = None if known is None else known.message_types.get(name)
+            is_settled = before is not None and before.table_name == definition.table
+            where = f"[message_types.{name}]"
+            location = before.table if before is not None and is_settled else location_of(definition.table, where=where)
+            tables[name] = {**tables[name], "table": location, "table_name": definition.table}
+    located = parsing.parse({**definitions.stored, "message_types": tables})
+    for name, definition in located.message_types.items():
         if definition.table is not None and not definition.columns:
             tables[name] = {**tables[name], "columns": _all_columns(own, definition)}
     return parsing.parse({**definitions.stored, "message_types": tables})
@@ -155,6 +187,39 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
     )
 
 
+def inspect(own: Store, definition: MessageTypeDefinition) -> InspectedTable:
+    """Return how a table is kept, by its newest entries; it is listed and read for that, also where nothing is, as a reign does.
+
+    Raises
+    ------
+    JournalError
+        TABLE_UNSUPPORTED, or STORE_FAILED where the store does not let it be listed or read.
+    """
+    folder = of_table(own, str(definition.table))
+    head = _look(folder, definition)
+    newest = versions_after(folder.store, folder.key, head.version - _INSPECTED_ENTRIES)
+    folder.store.read(log_key(folder.key, max(newest, default=head.version) + 1))
+    counts = [is_counted(add.get("stats")) for version in newest for add in _added(folder, version)]
+    return InspectedTable(
+        table=folder.uri, retention_ms=head.meaning.retention_ms, added=len(counts), uncounted=counts.count(False)
+    )
+
+
+def _added(folder: Folder, version: int) -> Sequence[Mapping[str, Any]]:
+    """Return the files that an entry adds; none where it cannot be made out, which sets the message type aside."""
+    try:
+        entry = read_entry(folder.store, folder.key, version)
+    except TornEntryError:
+        return []
+    return [] if entry is None else entry.adds
+
+
+def head_of(own: Store, table: str, version: int) -> int:
+    """Return the newest version of the log of a table, of which one is known."""
+    folder = of_table(own, table)
+    return max(versions_after(folder.store, folder.key, version), default=version)
+
+
 def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None = None) -> _Look:
     """Return a table at a version, or at its head; refuse one that cannot be followed."""
     try:
@@ -162,7 +227,12 @@ def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None
     except JournalError as failure:
         if failure.code == "PROTOCOL_NEWER":
             raise _unsupported(folder, definition, f"{str(failure.facts['what'])[:500]}.") from None
-        raise
+        if failure.code != "JOURNAL_DAMAGED":
+            raise
+        # What delta-rs says of a feature that it does not know reads like damage (tried), so the log itself is asked.
+        unknown = unsupported_protocol(protocol_at(folder, version))
+        reason = unknown or f"its log cannot be opened: {str(failure.facts['reason'])[:500]}"
+        raise _unsupported(folder, definition, reason) from None
     if table is None:
         raise _unsupported(folder, definition, "there is no Delta table.")
     protocol, metadata = table.protocol(), table.metadata()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,8 @@ import pyarrow.parquet as pq
 
 from spark_queue.errors import JournalError
 from spark_queue.journal.folder import Folder
-from spark_queue.journal.log_entry import read_entry
-from spark_queue.journal.log_listing import version_of
+from spark_queue.journal.log_entry import TornEntryError, read_entry
+from spark_queue.journal.log_listing import version_of, versions_after
 
 _CHECKPOINT = re.compile(r".*/[0-9]{20}\.checkpoint(\.[0-9]{10}\.[0-9]{10}|\.[0-9a-fA-F-]{36})?\.(parquet|json)", re.DOTALL)
 
@@ -41,6 +42,21 @@ def adds_at(folder: Folder, version: int) -> list[Mapping[str, Any]]:
             standing.pop(str(remove["path"]), None)
         standing.update((str(add["path"]), add) for add in entry.adds)
     return list(standing.values())
+
+
+def protocol_at(folder: Folder, version: int | None) -> Mapping[str, Any]:
+    """Return the protocol that a table has at a version, or at its head; empty where no entry and no checkpoint has one."""
+    versions = versions_after(folder.store, folder.key, -1)
+    head = max(versions, default=0) if version is None else version
+    for number in reversed([each for each in versions if each <= head]):
+        with suppress(TornEntryError):
+            entry = read_entry(folder.store, folder.key, number)
+            if entry is not None and entry.protocol is not None:
+                return entry.protocol
+    _, keys = _newest_checkpoint(folder, head)
+    with folder.store.failures("reading the newest checkpoint"):
+        found = [protocol for key in keys if key.endswith(".parquet") for protocol in _actions(folder, key, "protocol")]
+    return found[-1] if found else {}
 
 
 def _newest_checkpoint(folder: Folder, version: int) -> tuple[int, list[str]]:

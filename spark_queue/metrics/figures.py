@@ -25,6 +25,8 @@ class Observe:
 
     #: Damage of the message files that a queue's consumers need next, by its name, as far as they were looked at.
     damages: Mapping[str, str] = field(default_factory=dict)
+    #: The newest version of the table that its message type follows, by queue, as far as it was looked at.
+    heads: Mapping[str, int | None] = field(default_factory=dict)
     #: The queue with the files to be looked at next.
     looks_at: str = ""
 

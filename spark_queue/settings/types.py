@@ -39,10 +39,10 @@ class Purpose(StrEnum):
 AUTO = "auto"
 EXPLICIT = "explicit"
 
-VIEWS = ("messages", "leases", "dead_letters", "history", "sink_commits", "subscriptions", "status")
+VIEWS = ("messages", "leases", "dead_letters", "history", "sink_commits", "table_changes", "subscriptions", "status")
 
 #: Views that may span all queues; the others have the columns, or speak of the subscriptions, of one queue.
-VIEWS_OF_ALL_QUEUES = frozenset({"history", "sink_commits", "status"})
+VIEWS_OF_ALL_QUEUES = frozenset({"history", "sink_commits", "table_changes", "status"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError, SparkQueueError
+from spark_queue.journal.catalog import location_of
 from spark_queue.journal.folder import of_table
 from spark_queue.journal.reader import open_reader
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
@@ -66,6 +67,7 @@ class SinkWrapper(BatchWrapper):
             _refuse({"merge": merge}, "nothing with Spark Connect")
         if merge is not None:
             _refuse(of_append, "nothing beside merge")
+        table = None if table is None else location_of(table, where="into")
         super().__init__(fn or _as_it_is, on_barrier=on_barrier or _as_it_is, **given)
         self._where = (table, dict(self._store.storage_options if storage_options is None else storage_options))
         self._topic = topic

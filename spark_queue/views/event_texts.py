@@ -53,7 +53,8 @@ def _text(_body: records.Body, record: Record) -> str:
 @_text.register
 def _(body: records.Entered, record: Record) -> str:
     later = f", not delivered before {to_text(record.due_at_ms)}" if record.due_at_ms else ""
-    return f"entered the journal from version {body.version} of {record.message_type}, file {body.path}{later}"
+    whose = record.message_type if body.partition is None else f"the table of {record.message_type}"
+    return f"entered the journal from version {body.version} of {whose}, file {body.path}{later}"
 
 
 @_text.register

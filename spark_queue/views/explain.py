@@ -118,7 +118,9 @@ class MessageHistory:
     origin: str | None = None
     origin_bookmark: int | None = None
     owner: str | None = None
-    #: The Delta commit that published it, and when that was.
+    #: The table of others that it was appended to (R141); None where it was published.
+    table: str | None = None
+    #: The Delta commit that published it, or appended it there, and when that was.
     version: int
     committed_at: datetime
     #: Where its row stands now.
@@ -262,7 +264,7 @@ class _Life:
         fold_until(self._state, records, count, now_ms=now_ms, looks_ahead=of_time, fold=self._step, of=only)
         if of_time and self._segment() is None:
             logs = self._journal if as_of is None else PublishedBy(self._journal, now_ms)
-            self._stuck = count_on(logs, self._state, self._prepared, message_type=self._type, now_ms=now_ms)
+            self._stuck = count_on(logs, self._state, self._prepared, message_type=self._type, now_ms=now_ms).trouble
 
     def history(self, *, now_ms: int, as_of: datetime | int | None, state_now: StateNow | None) -> MessageHistory:
         segment = self._segment()
@@ -290,6 +292,7 @@ class _Life:
             bookmark=self._bookmark,
             message_type=self._type,
             trouble=trouble,
+            table=None if segment.table is None else segment.table.table,
             version=segment.version,
             committed_at=_at(segment.published_at_ms),
             file=segment.path,
@@ -383,6 +386,10 @@ class _Life:
         self._events.append(made)
 
     def _published(self, body: Mapping[str, Any], segment: Segment) -> Iterator[MessageEvent]:
+        if segment.table is not None:
+            text = f"appended to table '{segment.table.table}' by its version {segment.version}, in file {segment.path}"
+            yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
+            return
         origin = self._origin()
         is_pulled = bool(segment.origins) and origin is not None
         if body:

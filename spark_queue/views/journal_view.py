@@ -25,7 +25,7 @@ from spark_queue.core import folds
 from spark_queue.core.bitmaps.ranges import RangeArray, to_array
 from spark_queue.core.engine import Engine
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.message_files.followed_table import FollowedTable
+from spark_queue.core.message_files.followed_table import FollowedTable, TablePlace
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
@@ -45,6 +45,7 @@ from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.record_blocks import ControlRows, read_records
 from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.store import Store, log_key, messages_key
+from spark_queue.journal.table_look import head_of
 from spark_queue.ports import MessageLog, MessageLogEntry
 from spark_queue.protocol.discovery import Heard, read_heard
 from spark_queue.settings.timestamps import in_utc, to_ms, to_text
@@ -146,6 +147,8 @@ class JournalView:
     heard: Callable[[], Heard] = dict
     #: The facts of the log that no state keeps.
     log_history: Callable[[], LogHistory] = LogHistory
+    #: Returns how far the table was read that a message type follows; None where it follows none, and of a past moment.
+    place: Callable[[str], TablePlace | None] = lambda _: None
     #: Returns the same view for counting, with queues that are set aside since a file with their order keys is not whole.
     counted: Callable[[], JournalView] | None = None
 
@@ -171,9 +174,11 @@ def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
     state = tail.fold(traits)
     # The coordinator's clock may be ahead of this one.
     now_ms = max(SystemClock().wall_ms(), state.last_at_ms)
+    counted = _count_all(journal, state, traits, state.message_types, now_ms=now_ms)
     return JournalView(
         journal=journal, state=state, now_ms=now_ms, log_history=cache(tail.fold_history),
-        troubles=_count_all(journal, state, traits, state.message_types, now_ms=now_ms),
+        troubles=_troubles(counted),
+        place=cache(partial(_place, journal.store, state, counted)),
         damage=lambda queue: find_damage(journal.store, needed_files(state, queue)),
         heard=cache(lambda: read_heard(journal.store, state.journal_id)),
     )  # fmt: skip
@@ -181,10 +186,42 @@ def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
 
 def _count_all(
     logs: MessageLogs, state: JournalState, traits: PreparedTraits, names: Iterable[str], *, now_ms: int
-) -> Mapping[str, str]:
-    """Let messages enter that the control log does not have yet; returns the trouble that keeps others out, by message type."""
-    found = {name: count_on(logs, state, traits, message_type=name, now_ms=now_ms) for name in list(names)}
-    return {name: str(trouble) for name, trouble in found.items() if trouble is not None}
+) -> Mapping[str, Counted]:
+    """Let messages enter that the control log does not have yet; returns how far that came, by message type."""
+    return {name: count_on(logs, state, traits, message_type=name, now_ms=now_ms) for name in list(names)}
+
+
+def _troubles(counted: Mapping[str, Counted]) -> Mapping[str, str]:
+    """Return the trouble that keeps others out, by message type."""
+    return {name: str(found.trouble) for name, found in counted.items() if found.trouble is not None}
+
+
+def _place(own: Store, state: JournalState, counted: Mapping[str, Counted], message_type: str) -> TablePlace | None:
+    found, known = counted[message_type], state.message_types[message_type].followed
+    return table_place(known, found.version, is_stuck=found.trouble is not None, head=partial(find_head, own))
+
+
+def table_place(
+    known: FollowedTable | None, version: int, *, is_stuck: bool, head: Callable[[str, int], int | None]
+) -> TablePlace | None:
+    """Return how far a table was read of whose log `version` was the last that was looked at; None for no table.
+
+    Who reads a log comes to its head, unless something keeps it out: then `is_stuck`, or it is set aside and `head` is asked.
+    """
+    if known is None:
+        return None
+    if known.stopped is not None:
+        return TablePlace(known.read_until, head(known.columns.table, known.read_until))
+    read_until = max(known.read_until, version)
+    return TablePlace(read_until, None if is_stuck else read_until)
+
+
+def find_head(own: Store, table: str, version: int) -> int | None:
+    """Return the newest version of a table of which one was read; None where its store fails."""
+    try:
+        return head_of(own, table, version)
+    except SparkQueueError:
+        return None
 
 
 _SHOW_MEMBERSHIP = kinds_with(lambda body: body.shows_membership)
@@ -215,7 +252,7 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     if of_time:
         read_further = {record.message_type for record in records[len(tail.records) :] if record.body.reads_on}
         logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
-        troubles = _count_all(logs, state, traits, behind, now_ms=now_ms)
+        troubles = _troubles(_count_all(logs, state, traits, behind, now_ms=now_ms))
     return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=tail.fold_history)
 
 
@@ -312,14 +349,20 @@ class _TailUntil:
         return takewhile(self._holds, self._log.tail(after_version, finds_gaps=finds_gaps))
 
 
-def count_on(
-    logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int
-) -> SparkQueueError | None:
-    """Let messages of a log enter that the control log does not have yet; returns the trouble that keeps others out."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How far the log of a message type was read: the trouble that keeps what follows out, and the last version."""
+
+    trouble: SparkQueueError | None
+    version: int
+
+
+def count_on(logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int) -> Counted:
+    """Let messages of a log enter that the control log does not have yet; returns how far that came."""
     entrance = Sequencer(logs, Engine(state), traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
-    return entrance.trouble.get(message_type)
+    return Counted(entrance.trouble.get(message_type), entrance.read_until.get(message_type, -1))
 
 
 def repeated_entries(view: JournalView) -> list[JournalError]:
@@ -414,4 +457,7 @@ def queue_status(view: JournalView, queue: str) -> QueueStatus:
             raise
         found = queue_status(view.counted(), queue)
         return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [str(set_aside), found.alarm]))))
-    return status.queue_status(view.state, queue, now_ms=view.now_ms, troubles=view.troubles, damage=view.damage(queue))
+    place = view.place(view.state.definitions.queue(queue).message_type)
+    return status.queue_status(
+        view.state, queue, now_ms=view.now_ms, troubles=view.troubles, damage=view.damage(queue), place=place
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions
-from spark_queue.core.records import Fenced, Kind, Landed, Prepared
+from spark_queue.core.records import Fenced, Followed, Kind, Landed, Passed, Prepared
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
@@ -54,16 +54,31 @@ _SINK_COMMITS = make_schema(
     prepared_at=INSTANT,
     decided_at=INSTANT,
 )
+_TABLE_CHANGES = make_schema(
+    message_type=pa.string(),
+    table=pa.string(),
+    version=pa.int64(),
+    last_version=pa.int64(),
+    kind=pa.string(),
+    operation=pa.string(),
+    rows=pa.int64(),
+    recorded_at=INSTANT,
+    record=pa.int64(),
+)
 _ARROW_TYPES = {
     "bool": pa.bool_(),
     "str": pa.string(),
     "str | None": pa.string(),
     "int": pa.int64(),
+    "int | None": pa.int64(),
     "float | None": pa.float64(),
 }
 _UNTYPED = [f"{entry.name}: {entry.type}" for entry in fields(QueueStatus) if str(entry.type) not in _ARROW_TYPES]
 assert not _UNTYPED, f"_ARROW_TYPES has no type for {_UNTYPED}"
 _STATUS = pa.schema([pa.field(entry.name, _ARROW_TYPES[str(entry.type)]) for entry in fields(QueueStatus)])
+
+#: The kind of versions of a followed table that somebody skipped.
+_SKIPPED = "skipped"
 
 _Row = dict[str, Any]
 
@@ -218,12 +233,41 @@ def _sink_commits(view: JournalView, queue: str | None) -> list[_Row]:
     return list(reversed(found.values()))
 
 
+def _table_changes(view: JournalView, queue: str | None) -> list[_Row]:
+    """Return the commits of followed tables that were passed over or skipped, the newest first (R145, R146, R148)."""
+    meant = None if queue is None else [view.state.definitions.queue(queue).message_type]
+    rows = view.journal.record_rows()
+
+    def is_meant(table: pa.Table) -> Mask:
+        mask = one_of(table.column("kind"), [Kind.FOLLOWED, Kind.PASSED])
+        return mask if meant is None else mask & one_of(table.column("message_type"), meant)
+
+    numbers = rows.where(is_meant, "kind", "message_type")
+    tables, found = dict[str | None, str](), list[_Row]()
+    for record in rows.records(numbers[: np.searchsorted(numbers, view.state.next_record)]):
+        body = record.body
+        if isinstance(body, Followed):
+            tables[record.message_type] = body.table
+            if body.skipped is None:
+                continue
+            row: _Row = {"version": body.skipped[0], "last_version": body.skipped[1], "kind": _SKIPPED}
+        else:
+            assert isinstance(body, Passed), "these were asked for"
+            row = {"version": body.version, "last_version": body.version, "kind": body.what}
+            row |= {"operation": body.operation, "rows": body.rows}
+        told = {"message_type": record.message_type, "table": tables[record.message_type]}
+        found.append({**told, **row, "recorded_at": record.at_ms * 1_000, "record": record.record})
+    return found[::-1]
+
+
 _SCHEMAS = {
-    "leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": CONTROL_SCHEMA, "sink_commits": _SINK_COMMITS, "status": _STATUS,
+    "leases": _LEASES, "subscriptions": _SUBSCRIPTIONS, "history": CONTROL_SCHEMA, "sink_commits": _SINK_COMMITS,
+    "table_changes": _TABLE_CHANGES, "status": _STATUS,
 }  # fmt: skip
 _FOLDED: Mapping[str, Callable[[JournalView, str | None], list[_Row]]] = {
     "leases": _leases,
     "sink_commits": _sink_commits,
+    "table_changes": _table_changes,
     "subscriptions": _subscriptions,
     "status": _status,
 }

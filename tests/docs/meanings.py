@@ -38,6 +38,13 @@ FIGURES = {
     "dead-letter queue.",
     "age_of_oldest_lease": "Age of the oldest lease, in seconds.",
     "foreign_files": "Files that other software appended to the message table.",
+    "table": "The [table that its message type follows](../guide/follow.md); null for none.",
+    "table_version": "The last version of that table that was read.",
+    "table_versions_behind": "How many versions the table has beyond that; null where nobody looked.",
+    "table_changes": "Commits of the table that changed rows and were passed over.",
+    "table_rows_passed": "How many rows these brought at most that did not enter. [View `table_changes`](views.md#table_changes) "
+    "has each commit.",
+    "table_set_aside": "Whether the message type is set aside, so that nothing more of the table enters. `alarm` tells the way on.",
     "longest_batch_seconds": "How long the batch that has been running for the longest has been running, in seconds, since its "
     "rows were given out. A consumer that hangs renews its lease, so this shows it.",
     "longest_batch_subscription": "The subscription whose batch that is.",
@@ -62,6 +69,8 @@ VIEW_MEANINGS = {
     "and why. It has the columns of `messages`, and:",
     "history": "The control log: every record of what happened to queues. All queues, unless you name one.",
     "sink_commits": "The batches that were appended to sinks, or may be, the newest first. All queues, unless you name one.",
+    "table_changes": "The commits of [followed tables](../guide/follow.md) that were passed over or skipped, in whole or in part, "
+    "the newest first, as far as a coordinator has recorded them. All message types, or that of the queue that you name.",
     "subscriptions": "The subscriptions of a queue.",
     "status": "One row for each queue, or for the one that you name. Its columns are the [figures of a queue](status.md).",
 }
@@ -98,6 +107,14 @@ COLUMNS = {
     "sink_commits.state": "`landed`, `fenced` where it never will, or `in doubt`.",
     "sink_commits.messages": "How many messages stand there.",
     "version": "The version of the table that brought them, where it is known.",
+    "table": "The table.",
+    "table_changes.version": "The version of the table; of versions that were skipped, the first.",
+    "last_version": "The last of them; otherwise the same version.",
+    "operation": "What its writer calls it, such as DELETE; NULL for versions that were skipped.",
+    "table_changes.kind": "`change`: rows were deleted, updated or overwritten. `old rows`: rows that were there, written anew or "
+    "put back. `no rows`: nothing of it could be a message. `skipped`: somebody said so with `sparkq follow`.",
+    "rows": "How many rows it brought at most that did not enter; NULL where nobody looked.",
+    "recorded_at": "When the coordinator recorded it.",
     "prepared_at": "When the coordinator was asked.",
     "decided_at": "When it heard what became of it.",
     "granted_at": "When the lease was granted.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -305,5 +307,37 @@ def test_what_cannot_be_followed_is_refused_before_anything_is_made(
 ) -> None:
     followed.keys |= keys
     with pytest.raises(error, match=what):
+        followed.create()
+    assert not Path(followed.path).exists()
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "oneOfTomorrow"])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_table_whose_readers_have_to_know_what_is_unknown_here_is_refused_by_that_name(
+    followed: Followed, feature: str, *, is_checkpointed: bool
+) -> None:
+    """At its definition, whatever delta-rs says of it: for a table of a catalog that reads like damage."""
+    log = Path(followed.table, "_delta_log")
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [feature], "writerFeatures": [feature]}
+    if is_checkpointed:
+        DeltaTable(followed.table).create_checkpoint()
+        checkpoint = log / f"{0:020d}.checkpoint.parquet"
+        actions = pq.read_table(checkpoint).to_pylist()
+        changed = [{**each, "protocol": each["protocol"] and versions} for each in actions]
+        kinds = pa.schema([
+            (name, pa.array([versions]).type if name == "protocol" else kind)
+            for name, kind in zip(pq.read_schema(checkpoint).names, pq.read_schema(checkpoint).types, strict=True)
+        ])  # fmt: skip
+        pq.write_table(pa.Table.from_pylist(changed, schema=kinds), checkpoint)
+        (log / f"{0:020d}.json").unlink()
+    else:
+        (log / f"{1:020d}.json").write_text(f"{json.dumps({'protocol': versions})}\n", encoding="utf-8")
+    with pytest.raises(JournalError, match=f"TABLE_UNSUPPORTED.*its readers have to know {feature}"):
+        followed.create()
+
+
+def test_a_table_whose_log_cannot_be_made_out_is_no_damage_of_the_journal(followed: Followed) -> None:
+    Path(followed.table, "_delta_log", f"{0:020d}.json").write_text("[", encoding="utf-8")
+    with pytest.raises(JournalError, match="TABLE_UNSUPPORTED.*its log cannot be opened"):
         followed.create()
     assert not Path(followed.path).exists()

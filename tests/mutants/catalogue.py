@@ -11,6 +11,7 @@ from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.faults import FAULTS
 from tests.mutants.following import FOLLOWING
+from tests.mutants.following_shown import FOLLOWING_SHOWN
 from tests.mutants.hostile import HOSTILE
 from tests.mutants.instances import INSTANCES
 from tests.mutants.keeping import KEEPING
@@ -56,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RIGHTS,
     *SECRECY,
     *SINKS,
-    *FOLLOWING,
+    *FOLLOWING, *FOLLOWING_SHOWN,
     *RECEIVING,
     *STRANGERS,
     *METRICS,

@@ -28,7 +28,7 @@ METRICS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a lost message file is no alarm of a coordinator's scrape",
-        "damage=asked.damages.get(queue))", "damage=None)", ("tests/unit/views/test_readers_agree.py",),
+        "damage=asked.damages.get(queue),", "damage=None,", ("tests/unit/views/test_readers_agree.py",),
     ),
     Mutant(
         "metrics of the past begin where the snapshot was taken",

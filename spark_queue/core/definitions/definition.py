@@ -232,6 +232,10 @@ class MessageTypeDefinition:
         parse_renaming, {}, 'Column names of published rows, and the columns that they mean, such as {topic = "subject"}.'
     )
     table: str | None = text("Path or URL of a Delta table that others write: the rows that they append are the messages (R141).")
+    table_name: str | None = text(
+        "With `table`, its name in a catalog, by which its location was found; kept where `table` was such a name, and then it is "
+        "not asked for again."
+    )
     from_: str = key(parse_start, "now", "With `table`, where it is followed from: now, beginning, a version, an ISO time (R143).")
     relocate_after_ms: int | None = key(
         parse_pause_ms, None,

@@ -203,7 +203,7 @@ def parse_recorded(stored: Mapping[str, Any], *, path: str) -> Definitions:
 
 
 #: Keys that say how a table is followed.
-_FOLLOWING_KEYS = ("from", "on_change", "relocate_after")
+_FOLLOWING_KEYS = ("table_name", "from", "on_change", "relocate_after")
 
 
 def _parse_message_type(name: str, table: Mapping[str, Any]) -> MessageTypeDefinition:

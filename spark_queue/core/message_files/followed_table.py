@@ -104,6 +104,19 @@ class FollowedColumns:
         return {name: physical for name, physical, _ in self.columns}
 
 
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """How far a followed table was read: the last version, and the newest that its log has, None where nobody looked."""
+
+    version: int
+    head: int | None
+
+    @property
+    def behind(self) -> int | None:
+        """How many versions are still to be read."""
+        return None if self.head is None else max(0, self.head - self.version)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The meaning of a commit: the files that enter, in its order, and the record of the rest, if it leaves one."""
@@ -143,6 +156,11 @@ class FollowedTable:
     def trouble(self) -> SparkQueueError | None:
         """The refusal that the message type is set aside for; None where it is not."""
         return None if self.stopped is None else error(self.stopped.error, self.stopped.facts)
+
+    @property
+    def read_until(self) -> int:
+        """The last version that was read, as far as records tell; of commits without news not each leaves one."""
+        return self.last[0] if self.stopped is None else self.stopped.version - 1
 
     def goes_on(self, body: Followed) -> None:
         """Go on behind another version, or with other columns (R148)."""

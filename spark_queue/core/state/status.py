@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from spark_queue.core.message_files.followed_table import FollowedTable, TablePlace
 from spark_queue.core.records import Removal, Return
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.age import oldest_ms
@@ -20,9 +21,10 @@ from spark_queue.errors import JournalError, counted
 
 
 def queue_status(
-    state: JournalState, queue: str, *, now_ms: int, troubles: Mapping[str, str] | None = None, damage: str | None = None
-) -> QueueStatus:
-    """Return a queue's figures.
+    state: JournalState, queue: str, *, now_ms: int, troubles: Mapping[str, str] | None = None, damage: str | None = None,
+    place: TablePlace | None = None,
+) -> QueueStatus:  # fmt: skip
+    """Return a queue's figures; `place` is that of its message type in the table that it follows.
 
     Their cost follows open leases and bitmaps, not messages: every poll of a stream asks for them.
     """
@@ -70,7 +72,22 @@ def queue_status(
         attempts_in_doubt=len(prepared),
         age_of_oldest_attempt=_age_s(min(prepared, default=None), now_ms),
         **_of_instances(state, ledger, now_ms),
+        **_of_table(message_type.followed, place),
     )
+
+
+def _of_table(known: FollowedTable | None, place: TablePlace | None) -> dict[str, Any]:
+    """Return where a message type stands in the table that it follows, and what was passed over there (R141, R146, R147)."""
+    if known is None:
+        return {}
+    return {
+        "table": known.columns.table,
+        "table_version": known.read_until if place is None else place.version,
+        "table_versions_behind": None if place is None else place.behind,
+        "table_changes": known.changes,
+        "table_rows_passed": known.changed_rows,
+        "table_set_aside": known.stopped is not None,
+    }
 
 
 def _of_instances(state: JournalState, ledger: QueueLedger, now_ms: int) -> dict[str, Any]:

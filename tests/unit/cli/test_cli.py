@@ -340,7 +340,8 @@ def test_doctor_names_each_check_also_of_those_that_fail(sparkq: Terminal, tmp_p
     failed = {finding["check"]: finding["found"] for finding in answer.json if finding["result"] == "failed"}
     assert answer.code == 1
     assert failed == dict.fromkeys(
-        ["store", "clock", "control log", "message files", "queues", "peers", "rights", "coordinator"], "NOT_A_JOURNAL"
+        ["store", "clock", "control log", "message files", "queues", "followed tables", "peers", "rights", "coordinator"],
+        "NOT_A_JOURNAL",
     )
 
 

@@ -93,7 +93,7 @@ def test_a_scrape_does_not_keep_an_idle_coordinator_alive(world: World) -> None:
 
 def test_what_keeps_messages_from_entering_is_an_alarm_there_too(world: World) -> None:
     world.loop._entrance.trouble["json"] = CoordinatorError("INTERNAL", what="a gap")
-    [status] = world.loop._commands.figures(Observe(), world.loop._entrance.trouble, {}, now_ms=world.clock.wall_ms()).statuses
+    [status] = world.loop._commands.figures(Observe(), world.loop._entrance, {}, now_ms=world.clock.wall_ms()).statuses
     assert "a gap" in str(status.alarm)
 
 

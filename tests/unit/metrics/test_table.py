@@ -12,7 +12,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.metrics.table import LABELS, METRICS, Metric, MetricKind, Scope
 
 #: Figures of a status that are no numbers: they are told as labels, or not at all.
-TEXTS = {"queue", "message_type", "semantics", "longest_batch_subscription"}
+TEXTS = {"queue", "message_type", "semantics", "longest_batch_subscription", "table"}
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

@@ -19,6 +19,7 @@ from spark_queue.core.replies import Done, QueueStatus
 from spark_queue.following import follower as following
 from spark_queue.following.follower import JournalFollower, families_of
 from spark_queue.journal import snapshot
+from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.reader import list_blocks
 from spark_queue.metrics import exposition
@@ -43,13 +44,15 @@ class Reign:
 
     def __init__(self, journal: Journal) -> None:
         opened = open_journal(journal.store)
-        state = state_at(opened).state
-        self._commands, self._now_ms = Commands(Engine(state), opened), state.last_at_ms
+        state, traits = state_at(opened).state, PreparedTraits(opened.traits)
+        engine = Engine(state)
+        self._commands, self._now_ms = Commands(engine, opened), state.last_at_ms
+        self._entrance = Sequencer(opened, engine, traits)
 
     def submit(self, call: Call) -> None:
         """Answer a scrape."""
         assert isinstance(call.request, Observe)
-        call.figures = self._commands.figures(call.request, {}, {}, now_ms=self._now_ms)
+        call.figures = self._commands.figures(call.request, self._entrance, {}, now_ms=self._now_ms)
         call.answer(Done())
 
 

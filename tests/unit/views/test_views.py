@@ -17,6 +17,7 @@ from spark_queue.core import commands
 from spark_queue.core.records import Outcome
 from spark_queue.core.state.alarm import Alarm
 from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.settings.types import VIEWS
 from spark_queue.views import queue_status, read_view, state_at, view_schema
 from tests.commit_times import date_commit, newest_entry
 from tests.unit.views.views_world import DEFINITIONS, START_MS, ViewsWorld
@@ -259,7 +260,7 @@ def test_a_past_time_counts_what_was_published_by_then(
     assert queue_status(state_at(world.opened, 1), "WORK").entered == 0
 
 
-@pytest.mark.parametrize("name", ["messages", "leases", "dead_letters", "history", "sink_commits", "subscriptions", "status"])
+@pytest.mark.parametrize("name", VIEWS)
 def test_a_view_has_the_columns_that_its_schema_names(world: ViewsWorld, name: str) -> None:
     world.publish(10)
     table = read_view(world.moment(), name, "WORK")
