@@ -13,6 +13,7 @@ from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, Judged, TableCommit
 from spark_queue.core.message_files.origins import joined
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
@@ -254,6 +255,9 @@ class JournalPort(Protocol):
         """
         ...
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+        """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it.
+
+        Returns files of followed tables that earlier work has copied, or has not found: they are to be recorded.
+        """
         ...

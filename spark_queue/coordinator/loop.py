@@ -472,7 +472,10 @@ class Loop:
 
     def _keep_up(self) -> None:
         try:
-            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
+            found = self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
         except JournalError as trouble:
             # Logs that stay long are slow, not wrong; the next look tries again.
             _LOG.warning("The logs could not be shortened: %s", trouble)
+        else:
+            # It is committed with the next group.
+            self._engine.take_files(found, now_ms=self._clock.now_ms())

@@ -20,7 +20,7 @@ from msgspec import structs
 from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import Caller
-from spark_queue.core.deciding import alteration, free_rows, redriving, timers
+from spark_queue.core.deciding import alteration, free_rows, losing, redriving, timers
 from spark_queue.core.deciding.agenda import Agenda, Follower
 from spark_queue.core.deciding.barrier import pending, release, say_barriers
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
@@ -33,6 +33,7 @@ from spark_queue.core.deciding.planners import renew_entitlements
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares, backlog_limit
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import (
     Body,
@@ -333,6 +334,25 @@ class Engine:
         """Record changes of message files, as `to_record` and `relocation` make them."""
         for each in made:
             self._emit(now_ms)(each.body, message_type=each.message_type, ranges=each.ranges, due_at_ms=each.due_at_ms)
+
+    def take_files(self, found: Sequence[CopiedFile | MissingFile], *, now_ms: int) -> None:
+        """Record the copies of files of followed tables, and the loss of what stood in those that are gone (R152, R155)."""
+        for each in found:
+            if isinstance(each, CopiedFile):
+                moved = losing.take_copy(self.state, each)
+                self.note([] if moved is None else [moved], now_ms=now_ms)
+            else:
+                self._lose(each, now_ms)
+        self._release_barriers(now_ms)
+
+    def _lose(self, missing: MissingFile, now_ms: int) -> None:
+        segment = losing.missing_segment(self.state, missing)
+        if segment is None:
+            return
+        queues = losing.queues_of(self.state, missing.message_type)
+        self._of_each(queues, now_ms, partial(losing.lose, segment=segment))
+        let_go = losing.let_go(self.state, segment)
+        self.note([] if let_go is None else [let_go], now_ms=now_ms)
 
     def expire(self, *, now_ms: int) -> None:
         """Remove messages past their age, before anything is granted; leases end by `tick` only."""

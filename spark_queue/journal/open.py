@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import TraitSource
 from spark_queue.core.records import Followed
 from spark_queue.core.state.journal_state import JournalState
@@ -80,9 +83,9 @@ class DeltaJournal(JournalReader):
         """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self._own_messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""
-        self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
+        return self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:

@@ -71,20 +71,26 @@ def removed(ledger: QueueLedger, record: Record) -> None:
     """Take rows out of the queue: the delete marker."""
     rows = to_bitmap(record.ranges)
     _note_success(ledger, record)
-    dead = record.reason in DEAD_LETTER_REASONS
-    taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
-    ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
+    dead, is_lost = record.reason in DEAD_LETTER_REASONS, record.reason == Removal.LOST
+    # A letter that is lost is another one from then on.
+    taken_back = ledger.rows[State.DEAD] & rows
+    if is_lost:
+        # Nobody receives a barrier without a body.
+        ledger.barriers -= ledger.rows[State.HELD] & rows
+    ledger.move(rows, Event.LOST if is_lost else Event.DEAD_LETTERED if dead else Event.REMOVED)
     ledger.forget_gone(record.at_ms)
-    # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
-    ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
+    # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5), and a loss by any: who has
+    # committed a batch has read it before.
+    if not is_lost:
+        ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
     if record.reason != Removal.DELIVERED:
         ledger.delivered.forget(rows)
         ledger.cancelled.forget(rows)
+    counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
     if dead:
         ledger.dead_letters.add(record, rows)
     else:
         ledger.ownership.disown(rows)
-    counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
     if record.body_as(Removed).settled_in is None:
         # A message settled elsewhere left this queue as a dead letter.
         ledger.removed_counts.subtract(counts)

@@ -126,9 +126,9 @@ class FollowedTable:
         self.begins_with_files = begun.beginning
         #: Decoded paths of all files that commits have added since, whether they entered or not.
         self.added: set[str] = set()
-        #: Those of them that are files of messages.
-        self.entered: set[str] = set()
-        #: Files of messages that were removed from it, and when, in milliseconds.
+        #: Those of them in which messages stand, and the first bookmark of each: without those that were copied or let go.
+        self.entered: dict[str, int] = {}
+        #: Those of these that were removed from it, and when, in milliseconds (R151).
         self.removed: dict[str, int] = {}
         #: Commits that were passed over although they changed rows, and how many rows they brought at most.
         self.changes = self.changed_rows = 0
@@ -144,6 +144,22 @@ class FollowedTable:
         """The refusal that the message type is set aside for; None where it is not."""
         return None if self.stopped is None else error(self.stopped.error, self.stopped.facts)
 
+    def removed_files(self) -> Iterator[tuple[int, int, str]]:
+        """Yield the files of messages that VACUUM may take one day: since when, in milliseconds, first bookmark and path.
+
+        Of a message type that is set aside those are all: nobody reads on what becomes of them (R153).
+        """
+        if self.stopped is None:
+            yield from ((at_ms, self.entered[path], path) for path, at_ms in self.removed.items())
+        else:
+            since_ms = self.stopped.since
+            yield from ((min(since_ms, self.removed.get(path, since_ms)), first, path) for path, first in self.entered.items())
+
+    def leave(self, path: str) -> None:
+        """Note that no message stands in a file of it any more."""
+        self.entered.pop(path, None)
+        self.removed.pop(path, None)
+
     def goes_on(self, body: Followed) -> None:
         """Go on behind another version, or with other columns (R148)."""
         self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns)
@@ -151,12 +167,13 @@ class FollowedTable:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last = (body.version, body.token)
         self.table_id, self.retention_ms, self.stopped = body.id, body.retention, None
+        self.removed = {path: at_ms for path, at_ms in body.removed if path in self.entered}
 
-    def enter(self, path: str, version: int, token: str) -> None:
-        """Note that a file of it has entered."""
+    def enter(self, path: str, first: int, version: int, token: str) -> None:
+        """Note that a file of it has entered, its first row with bookmark `first`."""
         self.last = (version, token)
         self.added.add(path)
-        self.entered.add(path)
+        self.entered[path] = first
         self.begins_with_files = False
 
     def fold(self, record: Record) -> None:
@@ -168,7 +185,7 @@ class FollowedTable:
                 self.added.update(passed.added)
                 for path in passed.added:
                     self.removed.pop(path, None)
-                self.removed.update(passed.removed)
+                self.removed.update((path, at_ms) for path, at_ms in passed.removed if path in self.entered)
                 if passed.what == CHANGE:
                     self.changes, self.changed_rows = self.changes + 1, self.changed_rows + passed.rows
             case Stopped() as stopped:
