@@ -405,7 +405,7 @@ JOURNAL: dict[str, str] = {
     ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' no longer have a body: they were older than the journal's "
-        "`retention`, and no queue needed them. The first message kept after them is {kept}. {next_step}"
+        "`retention`, or their file had left the table that is followed, and no queue needed them. The first message kept after them is {kept}. {next_step}"
     ),
     "STORE_UNSAFE": (
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "

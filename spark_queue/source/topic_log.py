@@ -145,7 +145,9 @@ class TopicLog:
             for first, until, origin in self._by_origin(max(start, low), min(end, high))
         ]
         pieces = pa.Table.from_pylist(rows, schema=PIECES if self._instance is None else pa.schema([*PIECES, *ORIGIN]))
-        return pieces if self._known.followed is None else pieces.append_column(COLUMNS, [[row["columns"] for row in rows]])
+        if self._known.followed is None:
+            return pieces
+        return pieces.append_column(COLUMNS, pa.array([row["columns"] for row in rows], COLUMNS.type))
 
     def _by_origin(self, first: int, until: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield the parts of a range that were first published at one instance one after the other, with its columns `ORIGIN`."""
