@@ -248,6 +248,10 @@ class JournalPort(Protocol):
         """Return what is to be recorded where a message type that was set aside goes on: with a version, or what comes next."""
         ...
 
+    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Return those of some files of a followed table that its store does not have, whoever took them."""
+        ...
+
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
         """Commit files of pulled messages right after a version; returns whether that was the head.
 

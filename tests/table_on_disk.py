@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from spark_queue.clock import SystemClock
+from spark_queue.coordinator.commands import Commands
 from spark_queue.core import commands, folds
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
@@ -30,7 +31,7 @@ from spark_queue.journal.schema import schema_of
 from spark_queue.journal.store import Store
 from spark_queue.verification.state_digest import digest
 from spark_queue.views.bodies import read_bodies
-from tests.deciding import claim, decide, leased, started
+from tests.deciding import claim, leased, started
 
 DAY_MS = 86_400_000
 LEASE_MS = 60_000
@@ -68,7 +69,11 @@ class TableWorld:
 
     def append(self, first: int, count: int) -> None:
         ids = list(range(first, first + count))
-        rows = {"id": pa.array(ids, pa.int64()), "item": [f"item {each}" for each in ids], "country": ["NL"] * count}
+        rows: dict[str, Any] = {
+            "id": pa.array(ids, pa.int64()),
+            "item": [f"item {each}" for each in ids],
+            "country": ["NL"] * count,
+        }
         write_deltalake(self.table, pa.table(rows), mode="append", partition_by=self.partition_by)
 
     def optimize(self) -> None:
@@ -156,10 +161,11 @@ class TableWorld:
         self.decide(commands.Apply, definitions=self.definitions)
 
     def decide(self, kind: type[commands.AnyCommand], **fields: Any) -> Any:
+        """Have a command carried out as a coordinator does, with its looks at the table."""
         self._calls += 1
-        reply = decide(self.engine, kind(request=f"r{self._calls}", **fields), now_ms=self.now_ms)
+        answer = Commands(self.engine, self.journal).run(kind(request=f"r{self._calls}", **fields), now_ms=self.now_ms)
         self.commit()
-        return reply
+        return None if answer is None else answer.reply
 
     # What there is.
 
@@ -183,7 +189,8 @@ class TableWorld:
         found = read_bodies(self.store, self.known, np.array(rows, dtype=np.int64), schema)
         assert found.column("country").to_pylist() == ["NL"] * len(rows)
         assert found.column("sequence").to_pylist() == rows
-        return [int(each) for each in found.column("id").to_pylist()]
+        ids: list[Any] = found.column("id").to_pylist()
+        return ids
 
     def records(self, *kinds: Kind) -> list[Record]:
         return [record for record in self.journal.records() if record.kind in kinds]

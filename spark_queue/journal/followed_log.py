@@ -197,16 +197,7 @@ class FollowedLog:
             found = meaning_of(entry.metadata)
             meaning, unsupported = (found, unsupported) if isinstance(found, TableMeaning) else (None, unsupported or found)
         adds = [msgspec.convert(add, _Add) for add in entry.adds]
-        removes = [msgspec.convert(remove, _Remove) for remove in entry.removes]
-        at_ms = committed_at_ms(entry)
-        removed = tuple(
-            RemovedFile(
-                path=path_of(each.path),
-                data_change=each.dataChange,
-                removed_at_ms=at_ms if each.deletionTimestamp is None else each.deletionTimestamp,
-            )
-            for each in removes
-        )
+        removed, at_ms = _removes(entry), committed_at_ms(entry)
         return TableCommit(
             version=entry.version, token=token, operation=entry.operation, committed_at_ms=at_ms, meaning=meaning,
             unsupported=unsupported, added=tuple(self._files(adds, {each.path for each in removed})), removed=removed,
@@ -263,6 +254,20 @@ def path_of(written: str) -> str:
     if not is_in_table(written) or not is_in_table(path):
         raise UnsupportedError(f"{written[:300]!r} is no path of a file in the table; a shallow clone cannot be followed.")
     return path
+
+
+def removed_in(entry: LogEntry) -> dict[str, int]:
+    """Return the files that an entry removes, and when, in milliseconds."""
+    return {file.path: file.removed_at_ms for file in _removes(entry)}
+
+
+def _removes(entry: LogEntry) -> tuple[RemovedFile, ...]:
+    at_ms, found = committed_at_ms(entry), list[RemovedFile]()
+    for action in entry.removes:
+        each = msgspec.convert(action, _Remove)
+        removed_at_ms = at_ms if each.deletionTimestamp is None else each.deletionTimestamp
+        found.append(RemovedFile(path=path_of(each.path), data_change=each.dataChange, removed_at_ms=removed_at_ms))
+    return tuple(found)
 
 
 def _file(add: _Add, path: str, rows: int | None, *, was_there: bool) -> TableFile:

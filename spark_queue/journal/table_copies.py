@@ -83,6 +83,12 @@ def missing_files(store: Store, segments: Sequence[Segment]) -> Iterator[Missing
                 yield MissingFile(message_type=segment.message_type, path=segment.path, first=segment.first)
 
 
+def absent_files(store: Store, segments: Sequence[Segment]) -> list[Segment]:
+    """Return those files of a followed table that its store does not have, also where the table itself is gone."""
+    places = ((segment, of_segment(store, segment)) for segment in segments)
+    return [segment for segment, folder in places if not folder.store.has(folder.key_of(segment.path))]
+
+
 def _is_gone(folder: Folder, path: str) -> bool:
     # Where not even the log of the table is to be seen, it is the store that is away, or the right to see it.
     return not folder.store.has(folder.key_of(path)) and bool(versions_after(folder.store, folder.key, -1))

@@ -5,7 +5,7 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,13 @@ from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.folder import Folder, of_table
-from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, token_of
+from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, path_of, removed_in, token_of
 from spark_queue.journal.log_entry import parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
+from spark_queue.journal.table_snapshot import adds_at
 
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
@@ -119,7 +120,7 @@ def _changed(
         return None
     return Followed(
         table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
-        retention=known.retention_ms,
+        retention=known.retention_ms, removed=tuple(known.removed.items()),
     )  # fmt: skip
 
 
@@ -152,7 +153,29 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         columns=_columns(folder, definition, there, may_lack=True),
         retention=there.retention_ms,
         skipped=(least, start) if start >= least else None,
+        removed=tuple(_removed(folder, definition, known, start) if is_same else ((path, 0) for path in known.entered)),
     )
+
+
+def _removed(folder: Folder, definition: MessageTypeDefinition, known: FollowedTable, version: int) -> Iterator[tuple[str, int]]:
+    """Yield the files of messages that a table has no more at a version, and when they were removed (R154).
+
+    Nobody has read the versions that are skipped; entries of them may be gone, and then nobody knows the time.
+    """
+    if not known.entered:
+        return
+    try:
+        standing = {path_of(str(add["path"])) for add in adds_at(folder, version)} if version >= 0 else set[str]()
+        removed_ms = dict(known.removed)
+        for number in range(known.last[0] + 1, version + 1):
+            data = folder.store.read(log_key(folder.key, number))
+            if data is not None:
+                removed_ms |= removed_in(parse_entry(number, data))
+    except UnsupportedError as refusal:
+        raise _unsupported(folder, definition, str(refusal)) from None
+    except ODD as fault:
+        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
+    yield from ((path, removed_ms.get(path, 0)) for path in known.entered if path not in standing)
 
 
 def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None = None) -> _Look:

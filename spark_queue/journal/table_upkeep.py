@@ -13,8 +13,8 @@ from typing import Protocol
 
 from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.retention import due_files
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.needed import due_files
 from spark_queue.journal.message_upkeep import MessageLimits, oldest_reader_ms, unnamed_files
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_copies import NeededFile, copy_files, missing_files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyroaring import BitMap64
 
 from spark_queue.core import records
@@ -11,12 +13,12 @@ from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.message_files.relocation import CopiedFile, MissingFile, moved_record, retired_record
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Record, Removal
-from spark_queue.core.retention import due_files
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.needed import due_files
 
-#: Where a message is that nobody has in hand.
-_FREE = (State.AVAILABLE, State.DELAYED, State.HELD, State.INACTIVE, State.DEAD)
+#: Where a message waits that nobody has in hand.
+_WAITING = (State.AVAILABLE, State.DELAYED, State.HELD, State.INACTIVE)
 
 
 def take_copy(state: JournalState, copied: CopiedFile) -> Record | None:
@@ -36,7 +38,7 @@ def take_copy(state: JournalState, copied: CopiedFile) -> Record | None:
 def lose(work: UnitOfWork, *, segment: Segment) -> None:
     """Let the messages of a file be dead letters that nobody has in hand: their bodies are gone (R155)."""
     ledger, rows = work.ledger, segment.rows
-    free = BitMap64.union(*(ledger.rows[state] & rows for state in _FREE)) - ledger.dead_letters.lost
+    free = BitMap64.union(*(ledger.rows[state] & rows for state in (*_WAITING, State.DEAD))) - ledger.dead_letters.lost
     error = f"version {segment.version} of its table, file '{segment.path}'"
     remove(work, free, Removal.LOST, error=error)
     for subscription in ledger.subscriptions.values():
@@ -67,7 +69,21 @@ def let_go(state: JournalState, segment: Segment) -> Record | None:
     """
     if _needed(state, segment):
         return None
-    return retired_record(segment.message_type, ((segment.first, segment.until),))
+    return lost_record(segment)
+
+
+def lost_record(segment: Segment) -> Record:
+    """Make the record that lets the messages of a lost file go."""
+    return retired_record(segment.message_type, ((segment.first, segment.until),), reason=Removal.LOST)
+
+
+def lost_segments(state: JournalState) -> Iterator[Segment]:
+    """Yield the messages of lost files that were let go while somebody had one in hand, who has given it back by now."""
+    for name, known in state.message_types.items():
+        for first in () if known.followed is None else known.followed.lost:
+            segment = known.segment_of(first)
+            if any(state.queues[queue].rows[each].intersect(segment.rows) for queue in queues_of(state, name) for each in _WAITING):
+                yield segment
 
 
 def _needed(state: JournalState, segment: Segment) -> BitMap64:

@@ -130,6 +130,8 @@ class FollowedTable:
         self.entered: dict[str, int] = {}
         #: Those of these that were removed from it, and when, in milliseconds (R151).
         self.removed: dict[str, int] = {}
+        #: The first bookmarks of those that its store did not have any more: no fold of the log looks for them (R155).
+        self.lost: list[int] = []
         #: Commits that were passed over although they changed rows, and how many rows they brought at most.
         self.changes = self.changed_rows = 0
         self.stopped: Stopped | None = None

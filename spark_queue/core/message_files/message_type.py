@@ -24,6 +24,7 @@ from spark_queue.core.records import (
     Passed,
     Ranges,
     Record,
+    Removal,
     Repeated,
     Retired,
     SequenceRange,
@@ -102,8 +103,7 @@ class MessageTypeState:
                 for file in files:
                     self._move(file, record.at_ms)
             case Retired():
-                for first, until in record.ranges:
-                    self._retire(first, until, record.at_ms)
+                self._retire(record)
 
     def _follow(self, body: Followed) -> None:
         if self.followed is None or not self.entered_until:
@@ -226,11 +226,14 @@ class MessageTypeState:
             self._note_left(self.segments[low:high], at_ms)
             self.segments[low:high] = [moved(segment, file, part, row) for segment in self.segments[low:high]]
 
-    def _retire(self, first: int, until: int, at_ms: int) -> None:
-        low, high = self._index(first), self._index(until)
-        self._note_left(self.segments[low:high], at_ms)
-        self.retired_rows += sum(segment.row_count for segment in self.segments[low:high])
-        self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
+    def _retire(self, record: Record) -> None:
+        for first, until in record.ranges:
+            low, high = self._index(first), self._index(until)
+            self._note_left(self.segments[low:high], record.at_ms)
+            self.retired_rows += sum(segment.row_count for segment in self.segments[low:high])
+            self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
+            if record.reason == Removal.LOST and self.followed is not None:
+                self.followed.lost.append(first)
         while self.retired_segments < len(self.segments) and self.segments[self.retired_segments].retired:
             self.retired_segments += 1
 

@@ -20,9 +20,9 @@ def foreign_record(message_type: str, *, version: int, paths: Sequence[str], row
     return Record(body=Foreign(version=version, paths=tuple(paths), rows=row_count), message_type=message_type)
 
 
-def retired_record(message_type: str, ranges: Ranges) -> Record:
-    """Make the record that lets messages go."""
-    return Record(body=Retired(), message_type=message_type, ranges=ranges)
+def retired_record(message_type: str, ranges: Ranges, *, reason: str | None = None) -> Record:
+    """Make the record that lets messages go; for no `reason` since no queue needs them."""
+    return Record(body=Retired(), message_type=message_type, ranges=ranges, reason=reason)
 
 
 def moved(segment: Segment, file: MergedFile, part: MovedRows, row: int) -> Segment:

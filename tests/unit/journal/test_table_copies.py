@@ -1,4 +1,4 @@
-"""Files of a followed table that it has removed: let go, copied into the journal, or lost, before and after VACUUM (R151 to R155)."""
+"""Files that a followed table has removed: let go, copied into the journal, or lost, before and after VACUUM (R151 to R155)."""
 
 from __future__ import annotations
 
