@@ -142,9 +142,9 @@ class TableWorld:
 
     # What a consumer does.
 
-    def take(self, limit: int = 100, *, queue: str = "WORK", subscription: str = "s") -> Lease | None:
+    def take(self, limit: int = 100, *, queue: str = "WORK", ack_mode: str = "auto") -> Lease | None:
         """Lease messages as a batch."""
-        self._planner = started(self.engine, queue, subscription, max_backlog=1_000, now_ms=self.now_ms)
+        self._planner = started(self.engine, queue, "s", max_backlog=1_000, ack_mode=ack_mode, now_ms=self.now_ms)
         lease = leased(self.engine, commands.Next(**self._planner, call=2, finished=0, limit=limit), now_ms=self.now_ms)
         self.commit()
         return lease

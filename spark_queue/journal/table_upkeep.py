@@ -54,6 +54,8 @@ class TableUpkeep:
         files = [file for file in due_files(state, name) if file.needed]
         to_copy = [file for file in files if file.is_to_be_copied(now_ms) and self._may_try(name, file.segment, now_ms)]
         if to_copy:
+            # First those that VACUUM may take first.
+            to_copy.sort(key=lambda file: file.taken_at_ms)
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
             self._tried_at_ms |= {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from pyroaring import BitMap64
 
@@ -52,7 +53,7 @@ class DueFile:
 
 
 def due_files(state: JournalState, message_type: str) -> Iterator[DueFile]:
-    """Yield the files of messages that the table which a message type follows has removed, and no copy has yet."""
+    """Yield the files of messages that the table which a message type follows has removed, and no copy has yet, oldest first."""
     known, definition = state.message_types[message_type], state.definitions.message_types.get(message_type)
     removed = [] if known.followed is None or definition is None else list(known.followed.removed_files())
     if known.followed is None or definition is None or not removed:
@@ -61,7 +62,7 @@ def due_files(state: JournalState, message_type: str) -> Iterator[DueFile]:
     after_ms = kept_ms // 3 if definition.relocate_after_ms is None else definition.relocate_after_ms
     # A queue that is set aside might need everything.
     needed = None if message_type in types_set_aside(state) else needed_messages(state, message_type)
-    for at_ms, first, _ in removed:
+    for at_ms, first, _ in sorted(removed, key=itemgetter(1)):
         segment = known.segment_of(first)
         yield DueFile(
             segment=segment,
