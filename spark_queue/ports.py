@@ -15,7 +15,7 @@ from spark_queue.core.message_files.followed_table import FollowedColumns, Follo
 from spark_queue.core.message_files.origins import joined
 from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Record, SequenceRange
+from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Ranges, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
 
 
@@ -54,6 +54,8 @@ class AddedFile:
     table: FollowedColumns | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
     row_id: int | None = None
+    #: Its rows that were deleted before it enters: their bookmarks will be of no message.
+    deleted: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         table=added.table,
         partition=added.partition,
         row_id=added.row_id,
+        absent=tuple((first + low, first + high) for low, high in added.deleted),
     )
 
 
@@ -164,6 +167,7 @@ def appended(commit: TableCommit, judged: Judged, known: FollowedTable, *, topic
             table=known.columns,
             partition=file.partition,
             row_id=file.row_id,
+            deleted=file.deleted or (),
         )
         for file in judged.entering
     )

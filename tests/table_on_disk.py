@@ -58,12 +58,16 @@ class TableWorld:
         if "dead_letter_queue" in queue:
             queues["FAILED"] = {"message_type": "orders"}
         self.definitions: dict[str, Any] = {"message_types": {"orders": keys}, "queues": queues}
-        create_journal(self.store, parsing.parse(self.definitions))
-        self.definitions = dict(open_journal(self.store).definitions().stored)
+        self.create()
         self.now_ms = SystemClock().wall_ms() + 1
         self.epoch = 0
         self._calls = 0
         self.begin()
+
+    def create(self) -> None:
+        """Make the journal."""
+        create_journal(self.store, parsing.parse(self.definitions))
+        self.definitions = dict(open_journal(self.store).definitions().stored)
 
     # What people do to the table.
 

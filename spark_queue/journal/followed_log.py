@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
@@ -25,8 +26,10 @@ from spark_queue.core.message_files.followed_table import (
     TableMeaning,
     way_on,
 )
+from spark_queue.core.records import Ranges
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.deletion_vector import VectorError, deleted_rows
 from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import versions_after
@@ -233,8 +236,21 @@ def files_at(folder: Folder, version: int) -> tuple[TableFile, ...]:
     # That a checkpoint or a compaction brought one is nothing here: all of them are new.
     adds = [msgspec.convert({**add, "dataChange": True}, _Add) for add in adds_at(folder, version)]
     counts = _row_counts(folder, adds, [True] * len(adds))
-    found = (_file(add, path_of(add.path), rows, was_there=False) for add, rows in zip(adds, counts, strict=True))
+    found = (
+        replace(_file(add, path_of(add.path), rows, was_there=False), deleted=_deleted(folder, add, rows))
+        for add, rows in zip(adds, counts, strict=True)
+    )
     return tuple(sorted(found, key=lambda file: (file.modified_ms, file.path)))
+
+
+def _deleted(folder: Folder, add: _Add, row_count: int | None) -> Ranges:
+    """Return the rows of a file that its vector deletes."""
+    if add.deletionVector is None:
+        return ()
+    try:
+        return deleted_rows(folder, add.deletionVector, row_count=row_count or 0)
+    except VectorError as reason:
+        raise UnsupportedError(f"the deletion vector of file '{path_of(add.path)}' cannot be read: {reason}.") from None
 
 
 def token_of(data: bytes) -> str:
@@ -273,7 +289,7 @@ def _removes(entry: LogEntry) -> tuple[RemovedFile, ...]:
 def _file(add: _Add, path: str, rows: int | None, *, was_there: bool) -> TableFile:
     return TableFile(
         path=path, row_count=rows, data_change=add.dataChange, modified_ms=add.modificationTime, partition=add.partitionValues,
-        row_id=add.baseRowId, has_vector=add.deletionVector is not None, was_there=was_there,
+        row_id=add.baseRowId, deleted=() if add.deletionVector is None else None, was_there=was_there,
     )  # fmt: skip
 
 

@@ -244,12 +244,6 @@ def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version:
     if len(files) > BEGINNING_FILES:
         reason = f"it has {len(files):,} files, and {BEGINNING_FILES:,} are the most from its beginning. Compact it, or begin now."
         raise _unsupported(folder, definition, reason)
-    marked = next((file.path for file in files if file.has_vector), None)
-    if marked is not None:
-        reason = (
-            f"rows of file '{marked}' are deleted by a vector, so it cannot enter whole. Purge the table (REORG), or begin now."
-        )
-        raise _unsupported(folder, definition, reason)
 
 
 def _columns(

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.keys import KEEP
-from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Record, Stopped
+from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Ranges, Record, Stopped
 from spark_queue.errors import JournalError, SparkQueueError, error
 
 #: A moment as a partition value says it: without a zone it means another one to each reader.
@@ -43,10 +44,15 @@ class TableFile:
     #: By the names that columns have in files.
     partition: Mapping[str, str | None]
     row_id: int | None = None
-    #: Whether some of its rows are deleted by a vector.
-    has_vector: bool = False
+    #: Its rows that a vector deletes, None where nobody has read that; nothing where it has no vector.
+    deleted: Ranges | None = ()
     #: Whether the table had it before it began to be followed.
     was_there: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether some row of it is not deleted."""
+        return bool(self.row_count) and self.row_count != count_rows(self.deleted or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +220,7 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
     entering = tuple(
         file
         for file in commit.added
-        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.row_count
+        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.has_rows
     )
     _refuse_unreadable(known, commit, message_type, entering)
     what = CHANGE if changes else OLD_ROWS if commit.added else NO_ROWS
@@ -261,7 +267,7 @@ def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: 
     """Refuse files of which a column of the message type could be read in two ways."""
     moments = {physical: name for name, physical, kind in known.columns.columns if kind == "TIMESTAMP"}
     for file in entering:
-        if file.has_vector:
+        if file.deleted is None:
             raise _unsupported(known, commit, message_type, f"file '{file.path}' is added with a deletion vector.")
         for physical, value in file.partition.items():
             if value and physical in moments and _ZONE.search(value) is None:

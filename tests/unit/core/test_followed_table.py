@@ -150,7 +150,7 @@ def test_a_new_id_is_recorded_beside_the_rows_that_enter() -> None:
     ("found", "reason"),
     [
         (commit(unsupported="its readers have to know teleport."), "readers have to know teleport"),
-        (commit(file("a", has_vector=True)), "with a deletion vector"),
+        (commit(file("a", deleted=None)), "with a deletion vector"),
         (commit(file("a", partition={"at": "2026-01-01 00:00:00"})), "has no time zone"),
     ],
 )
