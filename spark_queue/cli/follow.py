@@ -73,9 +73,8 @@ def _catch_up(target: VerbTarget) -> None:
     from spark_queue.cli.output import warn
 
     found = target.journal.catch_up()
-    text = (
-        f"{found.files:,} file(s) are still to be copied." if found.files else "Followed tables are read, and copied as far as due."
-    )
+    done = "The followed tables are read, and what is due of them is copied."
+    text = f"{found.files:,} file(s) are still to be copied." if found.files else done
     target.show({"files": found.files, "troubles": found.troubles}, text)
     for trouble in found.troubles.values() if not target.as_json else ():
         warn("warning", trouble, style="yellow")
