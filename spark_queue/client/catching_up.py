@@ -18,7 +18,7 @@ EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaughtUp:
+class TablesRead:
     """How far the followed tables of a journal are read, and their files copied."""
 
     #: Files of which messages are still to be copied, or let go.
@@ -27,12 +27,12 @@ class CaughtUp:
     troubles: Mapping[str, str]
 
 
-def catch_up(store: Store, journal_id: str, endpoint: Endpoint, *, timeout: str) -> CaughtUp:
+def catch_up(store: Store, journal_id: str, endpoint: Endpoint, *, timeout: str) -> TablesRead:
     """Ask the coordinator until nothing is left to be done, or the time is over."""
     until_s = time.monotonic() + parsed(parse_duration_ms, timeout, key="timeout", where="catch_up") / 1_000
     while True:
         found = call_once(store, journal_id, wire.CatchUp(), endpoint=endpoint)
         assert isinstance(found, wire.CaughtUp), "the coordinator answers what it was asked"
         if not found.files or time.monotonic() >= until_s:
-            return CaughtUp(files=found.files, troubles=found.troubles)
+            return TablesRead(files=found.files, troubles=found.troubles)
         time.sleep(EVERY_S)

@@ -18,7 +18,7 @@ from spark_queue.journal.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_queue.client.catching_up import CaughtUp
+    from spark_queue.client.catching_up import TablesRead
     from spark_queue.client.changes import Change
     from spark_queue.client.peer import Peer
     from spark_queue.client.peer_checks import PeerCheck
@@ -156,7 +156,7 @@ class Journal(Handle):
         call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
 
     @checked
-    def catch_up(self, *, timeout: str = CATCH_UP_WITHIN) -> CaughtUp:
+    def catch_up(self, *, timeout: str = CATCH_UP_WITHIN) -> TablesRead:
         """Read the logs of all tables that are followed on, and copy messages whose files VACUUM may take soon (R152, R157).
 
         A coordinator does the same by itself while it runs, which it need not where nobody consumes. Starts one if none runs.
@@ -168,7 +168,7 @@ class Journal(Handle):
 
         Returns
         -------
-        CaughtUp
+        TablesRead
             The number of files of which messages are still to be copied or let go, and the troubles that keep a message type from
             being read further, by its name.
 

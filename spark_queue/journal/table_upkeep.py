@@ -15,7 +15,7 @@ from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
-from spark_queue.journal.message_upkeep import MessageLimits, oldest_reader_ms, unnamed_files
+from spark_queue.journal.message_upkeep import MessageLimits, may_delete, unnamed_files
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_copies import NeededFile, copy_files, missing_files
 
@@ -66,7 +66,7 @@ class TableUpkeep:
         if now_ms >= self._searched_at_ms.setdefault(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms
             known = state.message_types[name]
-            if oldest_reader_ms(state, name, now_ms) >= now_ms - self._limits.kept_ms:
+            if may_delete(state, name, now_ms=now_ms, kept_ms=self._limits.kept_ms):
                 named = {segment.path for segment in known.segments if segment.table is None and not segment.retired}
                 yield _Sweeping(
                     message_type=name, named=named, replaced=dict(known.replaced), now_ms=now_ms, kept_ms=self._limits.kept_ms

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from tests.integration.source_journal import end_coordinator
@@ -106,6 +107,5 @@ def test_a_stream_reads_from_copies_what_vacuum_took(orders: SparkTable) -> None
     expected = [(1, "NL", -14831769600, ["x"]), (2, None, None, None), (3, "NL", None, [])]
     orders.sql("OPTIMIZE orders")
     assert orders.journal.catch_up().files == 0
-    orders.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    orders.sql("VACUUM orders RETAIN 0 HOURS")
+    DeltaTable(orders.path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert orders.run("id", "country", "CAST(at AS BIGINT)", "tags") == expected

@@ -1,4 +1,4 @@
-"""What becomes of messages whose file has left a followed table: they stand in a copy, or they are lost (R152, R155)."""
+"""Messages whose file has left a followed table: they stand in a copy by now, or they are lost (R152, R155)."""
 
 from __future__ import annotations
 

@@ -256,6 +256,16 @@ def test_of_a_type_that_is_set_aside_every_file_counts_as_removed(tmp_path: Path
     assert_folds_alike(world)
 
 
+def test_where_nobody_knows_since_when_files_may_go_they_are_copied_at_once(world: TableWorld) -> None:
+    """R153: another entry stands where one was read."""
+    Path(world.table, "_delta_log", f"{2:020d}.json").write_text('{"commitInfo":{}}', encoding="utf-8")
+    trouble = world.enter()
+    assert trouble is not None
+    assert trouble.code == "TABLE_REPLACED"
+    world.wait(ms=1)
+    assert kept(world) == [((0, 2),), ((3, 5),)]
+
+
 def test_of_a_table_made_anew_what_is_needed_is_lost(world: TableWorld) -> None:
     """R153, R155: nobody knows since when its files may go, so they are looked for at once."""
     world.drop()
