@@ -18,6 +18,7 @@ from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import JournalCreated, MergedFile, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
+from spark_queue.core.state.status import table_alarms
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.damage import damaged_files
@@ -142,6 +143,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             seen = state_at(journal)
             problems += _of_strangers(seen)
             warnings += map(str, repeated_entries(seen))
+            warnings += _of_removed_files(seen)
             problems += _of_files(journal.store, seen, bar)
             # A file that keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
@@ -256,6 +258,12 @@ def _of_table(journal: DeltaJournal, name: str, known: MessageTypeState) -> Iter
 def _of_strangers(seen: JournalView) -> list[str]:
     foreign = {name: known.foreign_files for name, known in seen.state.message_types.items()}
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
+
+
+def _of_removed_files(seen: JournalView) -> list[str]:
+    """Return the alarms about messages of followed tables whose file is gone, or may be soon."""
+    found = (each for ledger in seen.state.queues.values() for each in table_alarms(seen.state, ledger).values())
+    return [f"{each.error}." for each in found if each.since_ms <= seen.now_ms]
 
 
 def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:

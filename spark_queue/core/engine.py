@@ -409,7 +409,7 @@ class Engine:
         self.note(
             self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms, at_once=True), now_ms=now_ms
         )
-        return sum(file.relocated_at_ms <= now_ms for name in self.state.message_types for file in due_files(self.state, name))
+        return sum(1 for name in self.state.message_types for _ in due_files(self.state, name, now_ms=now_ms))
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""

@@ -52,7 +52,7 @@ class Retention:
 
 def _over(state: JournalState, message_type: str, *, now_ms: int) -> Ranges:
     """Return the bookmarks of files that a followed table has removed long ago and that nobody needs (R151)."""
-    files = (file.segment for file in due_files(state, message_type) if file.is_over(now_ms))
+    files = (file.segment for file in due_files(state, message_type, now_ms=now_ms) if not file.needed)
     return tuple(to_ranges(to_bitmap([(segment.first, segment.until) for segment in files])))
 
 

@@ -51,18 +51,20 @@ class TableUpkeep:
 
     def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[TableJob]:
         """Yield the jobs that are due for a message type that follows a table."""
-        files = [file for file in due_files(state, name) if file.needed]
-        to_copy = [file for file in files if file.is_to_be_copied(now_ms) and self._may_try(name, file.segment, now_ms)]
+        due = (file for file in due_files(state, name, now_ms=now_ms) if file.needed)
+        to_copy = [file for file in due if self._may_try(name, file.segment, now_ms)]
         if to_copy:
             # First those that VACUUM may take first.
             to_copy.sort(key=lambda file: file.taken_at_ms)
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
             self._tried_at_ms |= {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)
-        if files and now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
-            self._looked_at_ms[name] = now_ms
+        if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
             # The others are looked for as they are copied.
-            yield _Looking(segments=[file.segment for file in files if not file.is_to_be_copied(now_ms)])
+            waiting = [file.segment for file in due_files(state, name) if file.needed and file.relocated_at_ms > now_ms]
+            if waiting:
+                self._looked_at_ms[name] = now_ms
+                yield _Looking(segments=waiting)
         if now_ms >= self._searched_at_ms.setdefault(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms
             known = state.message_types[name]

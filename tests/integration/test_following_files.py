@@ -94,6 +94,9 @@ def test_what_vacuum_took_before_anybody_looked_is_lost_and_forgotten_by_a_word(
         (1, "lost", None),
         (2, "lost", None),
     ]
+    verified = sparkq("verify", followed.path)
+    assert verified.code == 0
+    assert "[TABLE_ROWS_LOST]" in verified.err + verified.out
     assert followed.queue.redrive().redriven == 0
     assert followed.ids() == [30]
     assert sparkq("follow", followed.path, "orders", "--forget-lost").code == 0

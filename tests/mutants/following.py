@@ -98,8 +98,8 @@ FOLLOWING = (
     ),
     Mutant(
         "what a table has removed is looked for by every start",
-        "if file.is_over(now_ms))",
-        "if False)",
+        "due_files(state, message_type, now_ms=now_ms) if not file.needed)",
+        "due_files(state, message_type, now_ms=now_ms) if False)",
         ("tests/integration/test_following.py::test_what_nobody_needs_is_let_go_before_vacuum_takes_it",),
     ),
     Mutant(
@@ -128,8 +128,8 @@ FOLLOWING = (
     ),
     Mutant(
         "a copy is recorded of a file that the table has again",
-        "    return next(found, BitMap64())\n",
-        "    return next(found, segment.present)\n",
+        "    return next((file.needed for file in found), BitMap64())\n",
+        "    return next((file.needed for file in found), segment.present)\n",
         _COPIES,
     ),
     Mutant(
@@ -146,8 +146,8 @@ FOLLOWING = (
     ),
     Mutant(
         "of a type that is set aside the files are waited for whose removal was read",
-        "        if self.stopped is None:\n            yield from",
-        "        if True:\n            yield from",
+        "        if self.stopped is None or path not in self.entered:\n",
+        "        if True:\n",
         _COPIES,
     ),
     Mutant(

@@ -53,8 +53,8 @@ def missing_segment(state: JournalState, missing: MissingFile) -> Segment | None
     """Return the messages of a file that is gone; None where the table has it again, or they stand elsewhere by now."""
     if missing.message_type not in state.message_types:
         return None
-    segments = (file.segment for file in due_files(state, missing.message_type))
-    return next((each for each in segments if (each.first, each.path) == (missing.first, missing.path)), None)
+    segments = (file.segment for file in due_files(state, missing.message_type, among=BitMap64([missing.first])))
+    return next((each for each in segments if each.path == missing.path), None)
 
 
 def queues_of(state: JournalState, message_type: str) -> list[str]:
@@ -88,5 +88,5 @@ def lost_segments(state: JournalState) -> Iterator[Segment]:
 
 def _needed(state: JournalState, segment: Segment) -> BitMap64:
     """Return the needed messages of a file that the table has removed; nothing where it has that file still."""
-    found = (file.needed for file in due_files(state, segment.message_type) if file.segment.first == segment.first)
-    return next(found, BitMap64())
+    found = due_files(state, segment.message_type, among=segment.rows)
+    return next((file.needed for file in found), BitMap64())

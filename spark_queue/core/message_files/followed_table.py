@@ -152,16 +152,15 @@ class FollowedTable:
         """The refusal that the message type is set aside for; None where it is not."""
         return None if self.stopped is None else error(self.stopped.error, self.stopped.facts)
 
-    def removed_files(self) -> Iterator[tuple[int, int, str]]:
-        """Yield the files of messages that VACUUM may take one day: since when, in milliseconds, first bookmark and path.
+    def removed_at_ms(self, path: str) -> int | None:
+        """Return since when VACUUM may wait for a file of messages, in milliseconds; None where the table has it.
 
-        Of a message type that is set aside those are all: nobody reads on what becomes of them (R153).
+        Of a message type that is set aside it may for each: nobody reads on what becomes of them (R153).
         """
-        if self.stopped is None:
-            yield from ((at_ms, self.entered[path], path) for path, at_ms in self.removed.items())
-        else:
-            since_ms = self.stopped.since
-            yield from ((min(since_ms, self.removed.get(path, since_ms)), first, path) for path, first in self.entered.items())
+        at_ms = self.removed.get(path)
+        if self.stopped is None or path not in self.entered:
+            return at_ms
+        return self.stopped.since if at_ms is None else min(at_ms, self.stopped.since)
 
     def leave(self, path: str) -> None:
         """Note that no message stands in a file of it any more."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 
 from pyroaring import BitMap64
 
+from spark_queue.core.message_files.followed_table import FollowedTable
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -43,34 +44,52 @@ class DueFile:
     overdue_at_ms: int
     taken_at_ms: int
 
-    def is_over(self, now_ms: int) -> bool:
-        """Return whether its messages are to be let go: its time has come, and no queue needs one (R151)."""
-        return self.relocated_at_ms <= now_ms and not self.needed
 
-    def is_to_be_copied(self, now_ms: int) -> bool:
-        """Return whether its time has come, and some queue needs it (R152)."""
-        return self.relocated_at_ms <= now_ms and bool(self.needed)
+def due_files(
+    state: JournalState, message_type: str, *, now_ms: int | None = None, among: BitMap64 | None = None
+) -> Iterator[DueFile]:
+    """Yield the files of messages that the table which a message type follows has removed, and no copy has yet, oldest first.
 
-
-def due_files(state: JournalState, message_type: str) -> Iterator[DueFile]:
-    """Yield the files of messages that the table which a message type follows has removed, and no copy has yet, oldest first."""
+    With `now_ms` only those whose messages are to be let go or copied by then, with `among` only those with some of these messages.
+    """
     known, definition = state.message_types[message_type], state.definitions.message_types.get(message_type)
-    removed = [] if known.followed is None or definition is None else list(known.followed.removed_files())
-    if known.followed is None or definition is None or not removed:
+    if known.followed is None or definition is None:
         return
     kept_ms = known.followed.retention_ms
     after_ms = kept_ms // 3 if definition.relocate_after_ms is None else definition.relocate_after_ms
+    times = _removed(known.followed) if among is None else _removed_among(known, known.followed, among)
+    found = sorted((first, at_ms) for first, at_ms in times if now_ms is None or at_ms + after_ms <= now_ms)
     # A queue that is set aside might need everything.
-    needed = None if message_type in types_set_aside(state) else needed_messages(state, message_type)
-    for at_ms, first, _ in sorted(removed, key=itemgetter(1)):
+    everything = not found or message_type in types_set_aside(state)
+    needed = None if everything else needed_messages(state, message_type)
+    for first, at_ms in found:
         segment = known.segment_of(first)
         yield DueFile(
             segment=segment,
-            needed=segment.present if needed is None else needed & segment.present,
+            needed=segment.present if needed is None else _among(needed, segment),
             relocated_at_ms=at_ms + after_ms,
             overdue_at_ms=at_ms + kept_ms * 2 // 3,
             taken_at_ms=at_ms + kept_ms,
         )
+
+
+def _removed(followed: FollowedTable) -> Iterator[tuple[int, int]]:
+    """Yield the first bookmark of each removed file, and when it was removed, in milliseconds."""
+    paths = followed.removed if followed.stopped is None else followed.entered
+    times = ((path, followed.removed_at_ms(path)) for path in paths)
+    return ((followed.entered[path], at_ms) for path, at_ms in times if at_ms is not None)
+
+
+def _removed_among(known: MessageTypeState, followed: FollowedTable, rows: BitMap64) -> Iterator[tuple[int, int]]:
+    for segment in known.overlapping(rows.min(), rows.max() + 1) if rows else ():
+        at_ms = None if segment.table is None or segment.retired else followed.removed_at_ms(segment.path)
+        if at_ms is not None and rows.range_cardinality(segment.first, segment.until):
+            yield segment.first, at_ms
+
+
+def _among(needed: BitMap64, segment: Segment) -> BitMap64:
+    # Mostly nothing is, and of many files at that.
+    return needed & segment.present if needed.range_cardinality(segment.first, segment.until) else BitMap64()
 
 
 def types_set_aside(state: JournalState) -> Collection[str]:

@@ -152,7 +152,7 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
             "there"
         )
         found["messages that are undecided"] = Alarm(error=counted(text), since_ms=since_ms)
-    found |= _of_table(state, ledger)
+    found |= table_alarms(state, ledger)
     name, returning = ledger.definition.name, state.returning
     if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")
@@ -160,7 +160,7 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
     return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)
 
 
-def _of_table(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
+def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
     """Return the alarms about messages of a followed table whose file is gone, or may be soon (R155, R157)."""
     found, message_type = dict[str, Alarm](), ledger.definition.message_type
     facts: dict[str, object] = {"message_type": message_type, "queue": ledger.definition.name}
@@ -169,11 +169,8 @@ def _of_table(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
         rows = sum(len(letter.rows) for letter in lost)
         error = counted(str(JournalError("TABLE_ROWS_LOST", count=rows, what=str(lost[0].error), **facts)))
         found["messages that are lost"] = Alarm(error=error.removesuffix("."), since_ms=lost[0].removed_at_ms)
-    files = [
-        (due, count)
-        for due in due_files(state, message_type)
-        if (count := len(due.needed & (ledger.entered - ledger.rows[State.REMOVED])))
-    ]
+    standing = ledger.entered - ledger.rows[State.REMOVED]
+    files = [(due, count) for due in due_files(state, message_type, among=standing) if (count := len(due.needed & standing))]
     if files:
         first = min((due for due, _ in files), key=lambda due: due.overdue_at_ms)
         rows, when = sum(count for _, count in files), _moment(first)

@@ -125,6 +125,21 @@ def test_a_file_that_the_table_has_again_is_not_copied(world: TableWorld) -> Non
     assert not world.records(Kind.MOVED, Kind.RETIRED)
 
 
+def test_a_copy_of_a_file_that_the_table_has_again_meanwhile_is_not_taken(world: TableWorld) -> None:
+    """R151, R152."""
+    world.optimize()
+    world.enter()
+    world.now_ms += 3 * DAY_MS
+    world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
+    world.journal._upkeep.finish()
+    DeltaTable(world.table).restore(2)
+    world.enter()
+    found = world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
+    assert len(found) == 2
+    world.engine.take_files(found, now_ms=world.now_ms)
+    assert world.segment(0).table is not None
+
+
 def test_a_change_of_the_retention_moves_the_time(world: TableWorld) -> None:
     """R151: by what the table says at the time."""
     world.optimize()
