@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -125,7 +126,8 @@ def waiting(home: Path, state: State) -> TableWorld:
         world = TableWorld(home, target_queue_depth=1_000)
         world.append(1_000, 1_000)
         return entered(world)
-    world = entered(TableWorld(home, **({"barrier": "id = 11"} if state is State.HELD else {})))
+    keys: dict[str, Any] = {"barrier": "id = 11"} if state is State.HELD else {}
+    world = entered(TableWorld(home, **keys))
     if state in (State.DELAYED, State.DEAD):
         lease = world.take(2, ack_mode="explicit")
         assert lease is not None
