@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.core.records import Kind, Moved
 from spark_queue.errors import CallerError, JournalError
+from tests.integration.coordinator_world import DEADLINE_S, World
+from tests.integration.faulty_coordinator import Faults
 from tests.integration.source_journal import end_coordinator
 from tests.integration.test_following import Followed
 from tests.unit.cli.sparkq import Terminal
@@ -136,3 +140,36 @@ def test_the_verb_is_told_one_thing(followed: Followed, sparkq: Terminal, argume
     found = sparkq("follow", followed.path, *arguments)
     assert found.code != 0
     assert expected in " ".join(found.err.split())
+
+
+class FollowingWorld(World):
+    """Coordinators of a journal over the table of `Followed`, which may have something wrong."""
+
+    def __init__(self, followed: Followed) -> None:
+        self.definitions = followed.definitions(filter="id <> 11")
+        journal = followed.create(filter="id <> 11")
+        self.store, self.journal_id = journal.store, journal.journal_id()
+        self._started = []
+
+
+@pytest.mark.parametrize("die", ["before", "staged", "committed"])
+def test_a_kill_around_the_record_of_a_copy_loses_nothing(followed: Followed, sparkq: Terminal, die: str) -> None:
+    """R152: a copy that no record names is made anew, and VACUUM takes nothing that is in none."""
+    followed.keys["relocate_after"] = "0s"
+    world = FollowingWorld(followed)
+    followed.append(10, 2)
+    followed.append(20, 1)
+    journal = followed.journal
+    assert journal is not None
+    assert journal.catch_up().files == 0
+    end_coordinator(journal)
+    DeltaTable(followed.table).optimize.compact()
+    victim = world.started(Faults(die=die, at_kind="moved"))
+    assert journal.catch_up(timeout="60s").files == 0
+    assert victim.wait(DEADLINE_S) == -signal.SIGKILL
+    moved = [record for record in world.records() if record.kind == Kind.MOVED]
+    assert [file.kept for record in moved for file in record.body_as(Moved).files] == [((0, 1),), ((2, 3),)]
+    assert {record.epoch for record in moved} == {2 if die == "committed" else 3}
+    vacuum(followed)
+    assert followed.ids() == [10, 20]
+    assert sparkq("verify", followed.path).code == 0
