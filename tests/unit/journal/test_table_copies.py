@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from spark_queue.client.previews import preview
 from spark_queue.core.records import Kind, Moved
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
@@ -112,6 +113,20 @@ def test_what_is_let_go_is_known_by_records_alone(world: TableWorld) -> None:
     with pytest.raises(JournalError, match="MESSAGES_RETIRED"):
         TopicLog(world.store, world.state.journal_id, "orders", "orders").pieces(0, 5)
     assert_folds_alike(world)
+
+
+def test_a_filter_is_tried_on_messages_wherever_they_stand(world: TableWorld) -> None:
+    """R152: before anybody copied them, and after that without those that are let go."""
+    asked = preview(world.journal.traits, reversed(world.known.segments), world.queue.definition)
+    assert (asked.messages, asked.matched) == (5, 4)
+    done = world.take(1)
+    assert done is not None
+    world.prove(done)
+    world.optimize()
+    world.enter()
+    world.wait(days=3)
+    asked = preview(world.journal.traits, reversed(world.known.segments), world.queue.definition)
+    assert (asked.messages, asked.matched) == (3, 3)
 
 
 def test_a_file_that_the_table_has_again_is_not_copied(world: TableWorld) -> None:
