@@ -188,14 +188,15 @@ class Engine:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         if (owned := self._owned(poll)) is not None:
             _, known = owned
-            try:
-                overrun = read_rows(self.state, poll.queue, poll.overrun)
-            except CallerError:
-                # Its caller hears of it when it is served.
-                return
-            shares = self._shares.setdefault(poll.queue, Shares())
-            shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
-            self._agenda.note((poll.queue,))
+            with self.state.guard(poll.queue):
+                try:
+                    overrun = read_rows(self.state, poll.queue, poll.overrun)
+                except CallerError:
+                    # Its caller hears of it when it is served.
+                    return
+                shares = self._shares.setdefault(poll.queue, Shares())
+                shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
+                self._agenda.note((poll.queue,))
 
     def has_nothing_for(self, poll: commands.Next, *, now_ms: int) -> bool:
         """Return whether nothing can be there for a poll that was decided about before, and waits; most have nothing.
