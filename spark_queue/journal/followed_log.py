@@ -143,7 +143,7 @@ class FollowedLog:
         count = 1
         while len(found) < AHEAD_ENTRIES and size_bytes < AHEAD_BYTES:
             first = version + len(found)
-            for number, data in enumerate(_at_once(self._bytes, range(first, first + count)), start=first):
+            for number, data in enumerate(at_once(self._bytes, range(first, first + count)), start=first):
                 if data is None:
                     return found
                 found.append((number, data))
@@ -297,7 +297,7 @@ def _row_counts(folder: Folder, adds: Sequence[_Add], needed: Sequence[bool]) ->
     """Return how many rows each file has by its statistics, or else by its footer, where that is `needed`."""
     counts = [_count(add.stats) for add in adds]
     uncounted = [number for number, is_needed in enumerate(needed) if is_needed and counts[number] is None]
-    read = _at_once(partial(_footer_rows, folder), [adds[number].path for number in uncounted])
+    read = at_once(partial(_footer_rows, folder), [adds[number].path for number in uncounted])
     for number, rows in zip(uncounted, read, strict=True):
         counts[number] = rows
     return counts
@@ -322,7 +322,7 @@ def _count(stats: str | None) -> int | None:
         return None
 
 
-def _at_once(ask: Callable[[_Asked], _Found], asked: Sequence[_Asked]) -> list[_Found]:
+def at_once(ask: Callable[[_Asked], _Found], asked: Sequence[_Asked]) -> list[_Found]:
     """Return the answers to several questions, which wait for a store beside each other."""
     if len(asked) < 2:
         return list(map(ask, asked))

@@ -20,7 +20,17 @@ from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.folder import Folder, of_table
-from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, path_of, removed_in, token_of
+from spark_queue.journal.followed_log import (
+    AT_ONCE,
+    ODD,
+    UnsupportedError,
+    at_once,
+    committed_at_ms,
+    files_at,
+    path_of,
+    removed_in,
+    token_of,
+)
 from spark_queue.journal.log_entry import parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.schema import user_schema
@@ -166,16 +176,26 @@ def _removed(folder: Folder, definition: MessageTypeDefinition, known: FollowedT
         return
     try:
         standing = {path_of(str(add["path"])) for add in adds_at(folder, version)} if version >= 0 else set[str]()
-        removed_ms = dict(known.removed)
-        for number in range(known.last[0] + 1, version + 1):
-            data = folder.store.read(log_key(folder.key, number))
-            if data is not None:
-                removed_ms |= removed_in(parse_entry(number, data))
+        gone = [path for path in known.entered if path not in standing]
+        times_ms = _removal_times(folder, set(gone) - known.removed.keys(), range(known.last[0] + 1, version + 1))
     except UnsupportedError as refusal:
         raise _unsupported(folder, definition, str(refusal)) from None
     except ODD as fault:
         raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
-    yield from ((path, removed_ms.get(path, 0)) for path in known.entered if path not in standing)
+    yield from ((path, known.removed.get(path, times_ms.get(path, 0))) for path in gone)
+
+
+def _removal_times(folder: Folder, paths: set[str], versions: Sequence[int]) -> dict[str, int]:
+    """Return when some files were removed in some versions, in milliseconds, as far as entries say so; several are read at once."""
+    found = dict[str, int]()
+    for start in range(0, len(versions), AT_ONCE):
+        if paths <= found.keys():
+            break
+        part = versions[start : start + AT_ONCE]
+        for version, data in zip(part, at_once(lambda each: folder.store.read(log_key(folder.key, each)), part), strict=True):
+            removed = {} if data is None else removed_in(parse_entry(version, data))
+            found = {path: at_ms for path, at_ms in removed.items() if path in paths} | found
+    return found
 
 
 def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None = None) -> _Look:
