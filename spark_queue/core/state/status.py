@@ -163,6 +163,9 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
 def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
     """Return the alarms about messages of a followed table whose file is gone, or may be soon (R155, R157)."""
     found, message_type = dict[str, Alarm](), ledger.definition.message_type
+    if state.message_types[message_type].followed is None:
+        # Each poll of a stream asks.
+        return found
     facts: dict[str, object] = {"message_type": message_type, "queue": ledger.definition.name}
     lost = [letter for letter in ledger.dead_letters if letter.reason == Removal.LOST]
     if lost:
