@@ -378,6 +378,16 @@ JOURNAL: dict[str, str] = {
         "The log of table '{table}', which message type '{message_type}' follows, is not the one that was read up to version "
         "{version}: {reason} {next_step}"
     ),
+    "TABLE_ROWS_LOST": (
+        "{count} message(s) of queue '{queue}' are lost: the table that message type '{message_type}' follows removed their file, "
+        "and VACUUM took it before anybody had copied them. The first: {what}. They are dead letters of reason `lost`, without a "
+        "body. If they matter, get the rows from elsewhere; then `sparkq follow JOURNAL {message_type} --forget-lost` ends this."
+    ),
+    "TABLE_FILES_DUE": (
+        "{count} message(s) of queue '{queue}' stand in {files} file(s) that the table of message type '{message_type}' has "
+        "removed, or may have: VACUUM may take the first {when}. Nobody has copied them yet. Consume them, or run "
+        "`sparkq follow JOURNAL --catch-up` now and then, which copies them."
+    ),
     "JOURNAL_REWRITTEN": (
         "Version {version} of '{path}' removed or rewrote message files and was not written by spark_queue ({operation}). "
         "Bookmarks would change their meaning, so delivery stops there. Restore the table's files as of version {previous} from a "
@@ -410,7 +420,8 @@ JOURNAL: dict[str, str] = {
     ),
     "MESSAGES_RETIRED": (
         "Messages {first} to {last} of message type '{message_type}' no longer have a body: they were older than the journal's "
-        "`retention`, and no queue needed them. The first message kept after them is {kept}. {next_step}"
+        "`retention`, or their file had left the table that is followed, and no queue needed them. The first message kept after "
+        "them is {kept}. {next_step}"
     ),
     "STORE_UNSAFE": (
         "The store under '{path}' let one key be created twice, so two writers could overwrite each other. "

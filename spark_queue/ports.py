@@ -13,8 +13,9 @@ from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, Judged, TableCommit
 from spark_queue.core.message_files.origins import joined
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment, TraitSource
-from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Record, SequenceRange
+from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Ranges, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
 
 
@@ -53,6 +54,8 @@ class AddedFile:
     table: FollowedColumns | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
     row_id: int | None = None
+    #: Its rows that were deleted before it enters: their bookmarks will be of no message.
+    deleted: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,7 @@ def entered(message_type: str, entry: MessageLogEntry, added: AddedFile, *, firs
         table=added.table,
         partition=added.partition,
         row_id=added.row_id,
+        absent=tuple((first + low, first + high) for low, high in added.deleted),
     )
 
 
@@ -163,6 +167,7 @@ def appended(commit: TableCommit, judged: Judged, known: FollowedTable, *, topic
             table=known.columns,
             partition=file.partition,
             row_id=file.row_id,
+            deleted=file.deleted or (),
         )
         for file in judged.entering
     )
@@ -247,6 +252,10 @@ class JournalPort(Protocol):
         """Return what is to be recorded where a message type that was set aside goes on: with a version, or what comes next."""
         ...
 
+    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Return those of some files of a followed table that its store does not have, whoever took them."""
+        ...
+
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
         """Commit files of pulled messages right after a version; returns whether that was the head.
 
@@ -254,6 +263,9 @@ class JournalPort(Protocol):
         """
         ...
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
-        """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it."""
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+        """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it.
+
+        Returns files of followed tables that earlier work has copied, or has not found: they are to be recorded.
+        """
         ...

@@ -40,7 +40,7 @@ def revive(target: VerbTarget, queue: QueueName) -> None:
 
 
 Reason = Annotated[
-    str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries or max_cancels.")
+    str | None, typer.Option(metavar="REASON", help="Only those of this reason: forced_expire, max_deliveries, max_cancels, lost.")
 ]
 ErrorPart = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error contains this text.")]
 Since = Annotated[

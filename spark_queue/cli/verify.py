@@ -16,8 +16,9 @@ from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Entered, Followed, JournalCreated, MergedFile, Passed, Record, Stopped
-from spark_queue.core.retention import needed_messages
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.needed import due_files
+from spark_queue.core.state.status import table_alarms
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.damage import damaged_files
@@ -142,6 +143,7 @@ def verify(store: Store, *, as_json: bool) -> None:
             seen = state_at(journal)
             problems += _of_strangers(seen)
             warnings += map(str, repeated_entries(seen))
+            warnings += _of_removed_files(seen)
             problems += _of_files(journal.store, seen, bar)
             # A file that keeps messages out of their queues is in no list of files yet.
             problems += [trouble for trouble in seen.troubles.values() if trouble not in problems]
@@ -258,14 +260,19 @@ def _of_strangers(seen: JournalView) -> list[str]:
     return [str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=name, files=files)) for name, files in foreign.items() if files]
 
 
+def _of_removed_files(seen: JournalView) -> list[str]:
+    """Return the alarms about messages of followed tables whose file is gone, or may be soon."""
+    found = (each for ledger in seen.state.queues.values() for each in table_alarms(seen.state, ledger).values())
+    return [f"{each.error}." for each in found if each.since_ms <= seen.now_ms]
+
+
 def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
     """Read every column of every message file: a footer says nothing of the pages behind it."""
-    files = [
-        file
-        for name, known in seen.state.message_types.items()
-        for file in stretches(known.segments)
-        if not file.retired and _is_needed(seen.state, name, known, file)
-    ]
+    files = list[Segment]()
+    for name, known in seen.state.message_types.items():
+        # One that a followed table has removed may go once no queue needs it.
+        may_go = {due.segment.first for due in due_files(seen.state, name) if not due.needed}
+        files += [file for file in stretches(known.segments) if not file.retired and file.first not in may_go]
     task = bar.add_task("message files", total=len(files))
     for file in files:
         try:
@@ -273,13 +280,6 @@ def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:
         except JournalError as damage:
             yield str(damage)
         bar.advance(task)
-
-
-def _is_needed(state: JournalState, name: str, known: MessageTypeState, file: Segment) -> bool:
-    """Return whether a file has to be there: one that a followed table has removed may go once no queue needs it."""
-    if known.followed is None or file.path not in known.followed.removed:
-        return True
-    return bool(needed_messages(state, name).range_cardinality(file.first, file.until))
 
 
 def _tokens(records: Sequence[Record], name: str) -> dict[int, str]:
@@ -312,7 +312,8 @@ def _read(store: Store, file: Segment) -> None:
     merged = None if mapping is None else msgspec.json.decode(mapping, type=MergedFile)
     if rows != file.row_count:
         raise folder.corrupt(file.path, f"it has {rows} rows instead of {file.row_count}.")
-    if file.merged != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
+    is_made = file.merged or file.kept is not None
+    if is_made != (merged is not None) or (merged is not None and _shape(merged) != (file.path, file.first, rows)):
         raise folder.corrupt(file.path, "its record of the files that it was merged from does not match it.")
 
 

@@ -18,6 +18,9 @@ _Result = TypeVar("_Result")
 #: The wait of a publish for peers, unless it says otherwise.
 REPLICATED_WITHIN = "30s"
 
+#: The wait of a catch-up for copies, unless it says otherwise.
+CATCH_UP_WITHIN = "10m"
+
 
 def _text(value: Any) -> str:
     try:

@@ -11,13 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spark_queue.client.arguments import REPLICATED_WITHIN, checked
+from spark_queue.client.arguments import CATCH_UP_WITHIN, REPLICATED_WITHIN, checked
 from spark_queue.client.handle import Handle
 from spark_queue.journal.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from spark_queue.client.catching_up import TablesRead
     from spark_queue.client.changes import Change
     from spark_queue.client.peer import Peer
     from spark_queue.client.peer_checks import PeerCheck
@@ -154,6 +155,80 @@ class Journal(Handle):
 
         command = commands.Follow(message_type=message_type, first=version)
         call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
+
+    @checked
+    def catch_up(self, *, timeout: str = CATCH_UP_WITHIN) -> TablesRead:
+        """Read the logs of all tables that are followed on, and copy messages whose files VACUUM may take soon (R152, R157).
+
+        A coordinator does the same by itself while it runs, which it need not where nobody consumes. Starts one if none runs.
+
+        Parameters
+        ----------
+        timeout
+            How long to wait for the copies, as a duration.
+
+        Returns
+        -------
+        TablesRead
+            The number of files of which messages are still to be copied or let go, and the troubles that keep a message type from
+            being read further, by its name.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE.
+        CoordinatorError
+            COORDINATOR_UNAVAILABLE.
+        """
+        from spark_queue.client.catching_up import catch_up
+
+        return catch_up(self.store, self.journal_id(), self.endpoint, timeout=timeout)
+
+    @checked
+    def give_up_files(self, message_type: str) -> None:
+        """Let messages of a followed table be lost whose files its store does not have any more, by your word (R155).
+
+        A queue that was set aside for one of them is back after that, without them.
+
+        Parameters
+        ----------
+        message_type
+            Its name.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE: it follows no table, or none of its files is missing.
+        ConfigError
+            UNKNOWN_MESSAGE_TYPE.
+        JournalError
+            STORE_FAILED: the table's store does not say whether it has a file.
+        """
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+
+        call_once(self.store, self.journal_id(), commands.GiveUpFiles(message_type=message_type), endpoint=self.endpoint)
+
+    @checked
+    def forget_lost(self, message_type: str) -> None:
+        """Remove the dead letters of lost messages of a followed table, which ends their alarm (R155).
+
+        Parameters
+        ----------
+        message_type
+            Its name.
+
+        Raises
+        ------
+        CallerError
+            UNSUPPORTED_WRITE: it follows no table.
+        ConfigError
+            UNKNOWN_MESSAGE_TYPE.
+        """
+        from spark_queue.client.coordinator_client import call_once
+        from spark_queue.core import commands
+
+        call_once(self.store, self.journal_id(), commands.ForgetLost(message_type=message_type), endpoint=self.endpoint)
 
     @checked
     def publish(

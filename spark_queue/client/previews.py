@@ -9,7 +9,6 @@ from itertools import islice
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.journal.expressions import EXPRESSION_KEYS
@@ -87,18 +86,23 @@ def _found(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinit
     wanted = _MESSAGES
     for segment in islice((each for each in segments if not each.retired), _FILES):
         newest = _newest_of(segment, _MESSAGES)
-        of_topic = traits.traits(newest, [TraitRequest(queue=plain)])[plain.name].rows
+        of_topic = traits.traits(newest, [TraitRequest(queue=plain)])[plain.name].rows & newest.present
         if of_topic:
-            part = _newest_of(newest, newest.until - of_topic[max(0, len(of_topic) - wanted)])
-            of_topic &= to_bitmap([(part.first, part.until)])
-            yield of_topic, traits.traits(part, [TraitRequest(queue=queue)])[queue.name]
+            of_topic = of_topic[max(0, len(of_topic) - wanted) :]
+            part = _newest_of(newest, newest.until - of_topic.min())
+            yield of_topic, traits.traits(part, [TraitRequest(queue=queue)])[queue.name].among(of_topic)
             wanted -= len(of_topic)
         if not wanted:
             return
 
 
 def _newest_of(segment: Segment, count: int) -> Segment:
-    """Return the last messages of a segment, as one that stands in a larger file, without their expiration."""
+    """Return the last messages of a segment, as one that stands in a larger file, without their expiration.
+
+    A file of a followed table is read as a whole, part by part.
+    """
+    if segment.table is not None:
+        return segment
     skipped = max(0, segment.row_count - count)
     first_row = segment.first_row + skipped
     rows = segment.row_count - skipped

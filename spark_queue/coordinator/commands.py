@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,9 +16,11 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.deciding import barrier
+from spark_queue.core.deciding.losing import lost_record
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.followed_table import TablePlace
+from spark_queue.core.message_files.followed_table import FollowedTable, TablePlace
+from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Followed, Record
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
@@ -106,6 +108,12 @@ class Commands:
         if isinstance(command, commands.Follow):
             looks.append(Record(body=self._look_on(state, command), message_type=command.message_type))
             return
+        if isinstance(command, commands.GiveUpFiles):
+            looks += map(lost_record, self._absent_files(state, command))
+            return
+        if isinstance(command, commands.ForgetLost):
+            _followed(state, command.message_type, what=f"Forgetting what message type '{command.message_type}' has lost")
+            return
         if not isinstance(command, commands.Apply):
             check_command(state, command)
             return
@@ -125,15 +133,22 @@ class Commands:
 
     def _look_on(self, state: JournalState, command: commands.Follow) -> Followed:
         """Return where a message type goes on that was set aside; it must have been, or messages would enter twice or never."""
-        definition, known = state.definitions.message_type(command.message_type), state.message_types[command.message_type].followed
-        if known is None or known.stopped is None:
-            reason = "it follows no table." if known is None else "it is not set aside."
-            what, next_step = (
-                f"Letting message type '{definition.name}' go on elsewhere",
-                "`sparkq status` shows the ones that are.",
-            )
-            raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step=next_step)
-        return self._journal.look_further(definition, known, command.first)
+        what = f"Letting message type '{command.message_type}' go on elsewhere"
+        known = _followed(state, command.message_type, what=what)
+        if known.stopped is None:
+            next_step = "`sparkq status` shows the ones that are."
+            raise CallerError("UNSUPPORTED_WRITE", what=what, reason="it is not set aside.", next_step=next_step)
+        return self._journal.look_further(state.definitions.message_type(command.message_type), known, command.first)
+
+    def _absent_files(self, state: JournalState, command: commands.GiveUpFiles) -> Sequence[Segment]:
+        """Return the files of messages that the store of a table does not have; some of it must be missing."""
+        what = f"Giving up files of message type '{command.message_type}'"
+        table, known = _followed(state, command.message_type, what=what), state.message_types[command.message_type]
+        found = self._journal.missing_files([known.segment_of(first) for first in table.entered.values()])
+        if not found:
+            next_step = "What is missing is named by MESSAGE_FILE_MISSING; a store that refuses to look says nothing of it."
+            raise CallerError("UNSUPPORTED_WRITE", what=what, reason="none of its files is missing.", next_step=next_step)
+        return found
 
     def nothing_there(self, poll: commands.Next, *, now_ms: int, who: Login | None = None) -> Answer:
         """Return the answer to a `Next` whose wait is over."""
@@ -198,3 +213,13 @@ class Commands:
             return cut_pieces(segments, rows, deliveries, Counts(), is_barrier=True, origins=origins)
         order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
         return cut_pieces(segments, rows, ledger.delivered, ledger.cancelled, order_keys=order_keys, origins=origins)
+
+
+def _followed(state: JournalState, message_type: str, *, what: str) -> FollowedTable:
+    """Return the table that a message type follows; refuse what is asked of one that follows none."""
+    state.definitions.message_type(message_type)
+    known = state.message_types[message_type].followed
+    if known is None:
+        next_step = "Name a message type that has `table` in its definition."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason="it follows no table.", next_step=next_step)
+    return known

@@ -257,6 +257,8 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge() | wire.AwaitPublish() as about_log:
                 self._serve_log(call, about_log, now_ms)
+            case wire.CatchUp():
+                self._answer(call, Answer(reply=self._caught_up(now_ms)))
             case Observe() as asked:
                 told = self._peers.told(now_ms=now_ms)
                 call.figures = self._commands.figures(asked, self._entrance, told, now_ms=now_ms)
@@ -267,6 +269,17 @@ class Loop:
                 self._running = None
             case command:
                 self._serve_command(call, command, now_ms)
+
+    def _caught_up(self, now_ms: int) -> wire.CaughtUp:
+        """Read the logs of all followed tables on, and return what is left to be done; upkeep does it after the answer."""
+        state = self._engine.state
+        followed = [name for name, known in state.message_types.items() if known.followed is not None]
+        for name in followed:
+            while self._entrance.admit(name, now_ms=now_ms):
+                continue
+        files = self._engine.catch_up(now_ms=now_ms)
+        troubles = {name: str(self._entrance.trouble[name]) for name in followed if name in self._entrance.trouble}
+        return wire.CaughtUp(files=files, troubles=troubles)
 
     def _serve_command(self, call: Call, request: commands.AnyCommand, now_ms: int) -> None:
         match request:
@@ -288,6 +301,10 @@ class Loop:
                     self._ready.pop()
                     self._reviving.append((call, revive.queue))
                     self._folds_again = True
+            case commands.GiveUpFiles() as given_up:
+                self._run(call, given_up, now_ms)
+                # Only a new fold takes back in what was set aside for those files.
+                self._folds_again |= isinstance(self._ready[-1][1].reply, replies.Done)
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
@@ -516,7 +533,10 @@ class Loop:
 
     def _keep_up(self) -> None:
         try:
-            self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
+            found = self._journal.upkeep(epoch=self._epoch, state=self._engine.state, now_ms=self._clock.host_ms())
         except JournalError as trouble:
             # Logs that stay long are slow, not wrong; the next look tries again.
             _LOG.warning("The logs could not be shortened: %s", trouble)
+        else:
+            # It is committed with the next group.
+            self._engine.take_files(found, now_ms=self._clock.now_ms())

@@ -389,6 +389,21 @@ class Follow(Command, frozen=True, kw_only=True):
     first: int | None = None
 
 
+class GiveUpFiles(Command, frozen=True, kw_only=True):
+    """Let what is needed of files of a followed table be lost that its store does not have, and fold the log again (R155).
+
+    Answered with `Done`.
+    """
+
+    message_type: str
+
+
+class ForgetLost(Command, frozen=True, kw_only=True):
+    """Remove the dead letters of lost messages of a followed table, since somebody knows of them (R155). Answered with `Done`."""
+
+    message_type: str
+
+
 class ProxiedTransfer(Command, frozen=True, kw_only=True):
     """Allow claims of messages of a queue with an owner that cannot be reached, or end that (R108). Answered with `Done`."""
 
@@ -446,4 +461,6 @@ QueueCommand = (
 #: Operators' statements about the instances of a journal, of no single queue.
 InstanceCommand = SkipLost | ResetPeer | ForgetPeer | DrainTo | ReturnWithout | Restored
 
-AnyCommand = QueueCommand | Apply | Revive | Follow | InstanceCommand
+TableCommand = Follow | GiveUpFiles | ForgetLost
+
+AnyCommand = QueueCommand | Apply | Revive | TableCommand | InstanceCommand

@@ -20,7 +20,7 @@ from msgspec import structs
 from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.commands import Caller
-from spark_queue.core.deciding import alteration, free_rows, redriving, timers
+from spark_queue.core.deciding import alteration, free_rows, losing, redriving, timers
 from spark_queue.core.deciding.agenda import Agenda, Follower
 from spark_queue.core.deciding.barrier import pending, release, say_barriers
 from spark_queue.core.deciding.handlers import CONSEQUENCES, HANDLERS
@@ -30,9 +30,11 @@ from spark_queue.core.deciding.instances.lives import split_by_life
 from spark_queue.core.deciding.instances.replicating import PeersWork, Pulled, apply_pulled, record_returning, reread_peers
 from spark_queue.core.deciding.outcomes import read_rows
 from spark_queue.core.deciding.planners import renew_entitlements
+from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares, backlog_limit
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import (
     Body,
@@ -43,6 +45,8 @@ from spark_queue.core.records import (
     PeerChanged,
     Record,
     RecordColumns,
+    Removal,
+    Retired,
     Returning,
     Revived,
     SetAside,
@@ -53,6 +57,7 @@ from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.needed import due_files
 from spark_queue.core.state.subscription import Subscription
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, CoordinatorError, JournalError, SparkQueueError
 
@@ -122,6 +127,10 @@ class Engine:
             reply = self._revive(command, now_ms, caller)
         elif isinstance(command, commands.Follow):
             reply = self._follow(command, looks, now_ms, caller)
+        elif isinstance(command, commands.GiveUpFiles):
+            reply = self._give_up(command, looks, now_ms, caller)
+        elif isinstance(command, commands.ForgetLost):
+            reply = self._forget_lost(command, now_ms, caller)
         else:
             assert handling.handler is not None, "every other command has a handler of its own"
             if isinstance(command, commands.InstanceCommand):
@@ -186,14 +195,15 @@ class Engine:
         """Note that a planner waits for its `next`, before anybody else's is decided; changes nothing else."""
         if (owned := self._owned(poll)) is not None:
             _, known = owned
-            try:
-                overrun = read_rows(self.state, poll.queue, poll.overrun)
-            except CallerError:
-                # Its caller hears of it when it is served.
-                return
-            shares = self._shares.setdefault(poll.queue, Shares())
-            shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
-            self._agenda.note((poll.queue,))
+            with self.state.guard(poll.queue):
+                try:
+                    overrun = read_rows(self.state, poll.queue, poll.overrun)
+                except CallerError:
+                    # Its caller hears of it when it is served.
+                    return
+                shares = self._shares.setdefault(poll.queue, Shares())
+                shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
+                self._agenda.note((poll.queue,))
 
     def has_nothing_for(self, poll: commands.Next, backlogs: Mapping[str, int], *, now_ms: int) -> bool:
         """Return whether nothing can be there for a poll that was decided about before, and waits; most have nothing.
@@ -330,6 +340,25 @@ class Engine:
             self._emit(now_ms)(body, message_type=each.message_type)
         return Done()
 
+    def _give_up(self, command: commands.GiveUpFiles, looks: Sequence[Record], now_ms: int, caller: Caller | None) -> Done:
+        """Record that files are gone for good, whatever a queue that is set aside for them needs (R155)."""
+        by = dict(caller.signature()) if caller else {}
+        known = self.state.message_types[command.message_type]
+        for each in looks:
+            body = structs.replace(each.body_as(Retired), request=command.request, by=by)
+            for segment in [known.segment_of(first) for first, _ in each.ranges]:
+                self._lose_rows(segment, now_ms)
+            self._emit(now_ms)(body, message_type=each.message_type, ranges=each.ranges, reason=each.reason)
+        return Done()
+
+    def _forget_lost(self, command: commands.ForgetLost, now_ms: int, caller: Caller | None) -> Done:
+        """Remove the dead letters of messages that are lost."""
+        for queue in losing.queues_of(self.state, command.message_type):
+            with self.state.guard(queue):
+                work = self._work(queue, now_ms, command.request, caller)
+                remove(work, work.ledger.dead_letters.lost, Removal.PURGED)
+        return Done()
+
     def enter(self, segments: Sequence[Segment], *, now_ms: int) -> None:
         """Enter the messages of one commit of a message table; the segments continue its bookmarks."""
         told = (replace(each, barriers=self.state.find_barriers(each)) for each in segments)
@@ -343,7 +372,31 @@ class Engine:
     def note(self, made: Iterable[Record], *, now_ms: int) -> None:
         """Record changes of message files, as `to_record` and `relocation` make them."""
         for each in made:
-            self._emit(now_ms)(each.body, message_type=each.message_type, ranges=each.ranges, due_at_ms=each.due_at_ms)
+            self._emit(now_ms)(
+                each.body, message_type=each.message_type, ranges=each.ranges, reason=each.reason, due_at_ms=each.due_at_ms
+            )
+
+    def take_files(self, found: Sequence[CopiedFile | MissingFile], *, now_ms: int) -> None:
+        """Record the copies of files of followed tables, and the loss of what stood in those that are gone (R152, R155)."""
+        for each in found:
+            if isinstance(each, CopiedFile):
+                moved = losing.take_copy(self.state, each)
+                self.note([] if moved is None else [moved], now_ms=now_ms)
+            else:
+                self._lose(each, now_ms)
+        self._release_barriers(now_ms)
+
+    def _lose(self, missing: MissingFile, now_ms: int) -> None:
+        segment = losing.missing_segment(self.state, missing)
+        if segment is None:
+            return
+        self._lose_rows(segment, now_ms)
+        let_go = losing.let_go(self.state, segment)
+        self.note([] if let_go is None else [let_go], now_ms=now_ms)
+
+    def _lose_rows(self, segment: Segment, now_ms: int) -> None:
+        queues = losing.queues_of(self.state, segment.message_type)
+        self._of_each(queues, now_ms, partial(losing.lose, segment=segment))
 
     def expire(self, *, now_ms: int) -> None:
         """Remove messages past their age, before anything is granted; leases end by `tick` only."""
@@ -358,8 +411,17 @@ class Engine:
         self._of_each(due, now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
         self._agenda.note(due)
         self.expire(now_ms=now_ms)  # Also letters that just came back to a dead-letter queue.
+        for segment in losing.lost_segments(self.state):
+            self._lose_rows(segment, now_ms)
         over = self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
+
+    def catch_up(self, *, now_ms: int) -> int:
+        """Let go what is due of followed tables, and return the number of files that are left to be copied or let go (R157)."""
+        self.note(
+            self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms, at_once=True), now_ms=now_ms
+        )
+        return sum(1 for name in self.state.message_types for _ in due_files(self.state, name, now_ms=now_ms))
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
@@ -383,7 +445,7 @@ class Engine:
     def _refuse_restored(self, command: commands.AnyCommand) -> None:
         """Refuse commands on a replicated queue while nobody has said that the journal was restored (DESIGN 17.3)."""
         if self.liveness.restored is None or isinstance(
-            command, commands.Apply | commands.Follow | commands.InstanceCommand | commands.Leave
+            command, commands.Apply | commands.TableCommand | commands.InstanceCommand | commands.Leave
         ):
             return
         if self.state.definitions.is_replicated(command.queue):

@@ -1,4 +1,4 @@
-"""Which messages retention lets go: older than the journal keeps them, in whole files that no queue or peer needs (DESIGN 4)."""
+"""Which messages are let go: older than the journal keeps them, in whole files that no queue or peer needs (DESIGN 4)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from pyroaring import BitMap64
-
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.message_files.relocation import retired_record
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Ranges, Record
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.needed import due_files, needed_messages, types_set_aside
 
 #: How often it is asked, in milliseconds; a shorter retention is looked at as often as it is long.
 ROUND_MS = 60_000
@@ -25,21 +23,24 @@ class Retention:
     def __init__(self) -> None:
         self._looked_at_ms = 0
 
-    def due(self, state: JournalState, *, pulled_here: Mapping[str, int | None], now_ms: int) -> list[Record]:
+    def due(
+        self, state: JournalState, *, pulled_here: Mapping[str, int | None], now_ms: int, at_once: bool = False
+    ) -> list[Record]:
         """Return the records that let messages go now.
 
         Needed are messages in a queue, in any state, and dead letters; and those that an at-most-once reader may still be reading.
-        A queue that is set aside might need everything. A peer needs all that it has not pulled (`pulled_here`).
+        A queue that is set aside might need everything. A peer needs all that it has not pulled (`pulled_here`). It looks
+        `at_once` for who waits for it.
         """
         retention_ms = state.definitions.journal.retention_ms
-        is_followed = any(known.followed is not None for known in state.message_types.values())
-        round_ms = ROUND_MS if retention_ms is None else min(ROUND_MS, retention_ms)
-        if (retention_ms is None and not is_followed) or now_ms < self._looked_at_ms + round_ms:
+        followed = [each for each in state.definitions.message_types.values() if each.table is not None]
+        rounds_ms = [each for each in (retention_ms, *(each.relocate_after_ms for each in followed)) if each is not None]
+        if (retention_ms is None and not followed) or (not at_once and now_ms < self._looked_at_ms + min([ROUND_MS, *rounds_ms])):
             return []
         self._looked_at_ms = now_ms
-        set_aside = {state.definitions.queue(name).message_type for name in state.troubles if name in state.definitions.queues}
+        set_aside = types_set_aside(state)
         kept = {name: known for name, known in state.message_types.items() if name not in set_aside}
-        unneeded = {name: _removed(state, name, now_ms=now_ms) for name in kept}
+        unneeded = {name: _over(state, name, now_ms=now_ms) for name in kept}
         if retention_ms is not None:
             for name, known in kept.items():
                 end = bisect_right(known.segments, now_ms - retention_ms, key=lambda segment: segment.entered_at_ms)
@@ -49,22 +50,10 @@ class Retention:
         return [retired_record(name, ranges) for name, ranges in unneeded.items() if ranges]
 
 
-def _removed(state: JournalState, message_type: str, *, now_ms: int) -> Ranges:
-    """Return the bookmarks of files that a followed table has removed long ago and that nobody needs: VACUUM may take them (R151).
-
-    A fold that finds them retired does not look for them.
-    """
-    known, definition = state.message_types[message_type].followed, state.definitions.message_types.get(message_type)
-    if known is None or definition is None or not known.removed:
-        return ()
-    after_ms = known.retention_ms // 3 if definition.relocate_after_ms is None else definition.relocate_after_ms
-    due = {path for path, at_ms in known.removed.items() if at_ms + after_ms <= now_ms}
-    needed = needed_messages(state, message_type) if due else BitMap64()
-    return tuple(
-        (segment.first, segment.until)
-        for segment in state.message_types[message_type].segments
-        if segment.path in due and not segment.retired and not needed.range_cardinality(segment.first, segment.until)
-    )
+def _over(state: JournalState, message_type: str, *, now_ms: int) -> Ranges:
+    """Return the bookmarks of files that a followed table has removed long ago and that nobody needs (R151)."""
+    files = (file.segment for file in due_files(state, message_type, now_ms=now_ms) if not file.needed)
+    return tuple(to_ranges(to_bitmap([(segment.first, segment.until) for segment in files])))
 
 
 def _waited_for(state: JournalState, segments: Sequence[Segment], pulled_here: Mapping[str, int | None], *, now_ms: int) -> int:
@@ -95,20 +84,3 @@ def _unneeded(state: JournalState, message_type: str, *, end: int) -> Ranges:
             # Some may have been let go while they were merged with the others.
             unneeded += [(segment.first, segment.until) for segment in of_file if not segment.retired]
     return tuple(to_ranges(to_bitmap(unneeded)))
-
-
-def needed_messages(state: JournalState, message_type: str) -> BitMap64:
-    """Return the messages of a type whose rows some queue may still read."""
-    needed = BitMap64()
-    for ledger in (*state.queues.values(), *state.left.values()):
-        if ledger.definition.message_type == message_type:
-            needed = BitMap64.union(needed, *(rows for each, rows in ledger.rows.items() if each is not State.REMOVED))
-            # A released barrier has left the queue, and is still to be read by the subscriptions that have not received it.
-            needed = BitMap64.union(needed, *(each.barriers for each in ledger.subscriptions.values()))
-            # So have messages that were delivered at most once, or have landed in a sink, while their batch may still be read.
-            unproven = (each for each in ledger.leases.values() if not each.proven)
-            read = (each.rows for each in unproven if ledger.definition.at_most_once or each.has_landed)
-            # A later decision finds the messages that are in the queue; of a queue that was left nobody decides.
-            undecided = state.undecided(ledger) if ledger.definition.name in state.queues else BitMap64()
-            needed = BitMap64.union(needed, undecided, *read)
-    return needed

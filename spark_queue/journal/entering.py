@@ -177,7 +177,8 @@ class Sequencer:
                 self.read_until[message_type] = entry.version
                 read += 1
         except SparkQueueError as trouble:
-            self._stop(message_type, trouble, since_ms=now_ms, now_ms=now_ms)
+            # Of an entry that is missing, or another one, or that cannot be made out, nobody knows the time.
+            self._stop(message_type, trouble, since_ms=0, now_ms=now_ms)
             self._note(message_type, trouble)
         else:
             self.trouble.pop(message_type, None)

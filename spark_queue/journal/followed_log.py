@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Annotated, Any
@@ -25,8 +26,10 @@ from spark_queue.core.message_files.followed_table import (
     TableMeaning,
     way_on,
 )
+from spark_queue.core.records import Ranges
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.deletion_vector import VectorError, deleted_rows
 from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import versions_after
@@ -192,16 +195,7 @@ class FollowedLog:
             found = meaning_of(entry.metadata)
             meaning, unsupported = (found, unsupported) if isinstance(found, TableMeaning) else (None, unsupported or found)
         adds = [msgspec.convert(add, _Add) for add in entry.adds]
-        removes = [msgspec.convert(remove, _Remove) for remove in entry.removes]
-        at_ms = committed_at_ms(entry)
-        removed = tuple(
-            RemovedFile(
-                path=path_of(each.path),
-                data_change=each.dataChange,
-                removed_at_ms=at_ms if each.deletionTimestamp is None else each.deletionTimestamp,
-            )
-            for each in removes
-        )
+        removed, at_ms = _removes(entry), committed_at_ms(entry)
         return TableCommit(
             version=entry.version, token=token, operation=entry.operation, committed_at_ms=at_ms, meaning=meaning,
             unsupported=unsupported, added=tuple(self._files(adds, {each.path for each in removed})), removed=removed,
@@ -237,8 +231,21 @@ def files_at(folder: Folder, version: int) -> tuple[TableFile, ...]:
     # That a checkpoint or a compaction brought one is nothing here: all of them are new.
     adds = [msgspec.convert({**add, "dataChange": True}, _Add) for add in adds_at(folder, version)]
     counts = _row_counts(folder, adds, [True] * len(adds))
-    found = (_file(add, path_of(add.path), rows, was_there=False) for add, rows in zip(adds, counts, strict=True))
+    found = (
+        replace(_file(add, path_of(add.path), rows, was_there=False), deleted=_deleted(folder, add, rows))
+        for add, rows in zip(adds, counts, strict=True)
+    )
     return tuple(sorted(found, key=lambda file: (file.modified_ms, file.path)))
+
+
+def _deleted(folder: Folder, add: _Add, row_count: int | None) -> Ranges:
+    """Return the rows of a file that its vector deletes."""
+    if add.deletionVector is None:
+        return ()
+    try:
+        return deleted_rows(folder, add.deletionVector, row_count=row_count or 0)
+    except VectorError as reason:
+        raise UnsupportedError(f"the deletion vector of file '{path_of(add.path)}' cannot be read: {reason}.") from None
 
 
 def token_of(data: bytes) -> str:
@@ -260,10 +267,24 @@ def path_of(written: str) -> str:
     return path
 
 
+def removed_in(entry: LogEntry) -> dict[str, int]:
+    """Return the files that an entry removes, and when, in milliseconds."""
+    return {file.path: file.removed_at_ms for file in _removes(entry)}
+
+
+def _removes(entry: LogEntry) -> tuple[RemovedFile, ...]:
+    at_ms, found = committed_at_ms(entry), list[RemovedFile]()
+    for action in entry.removes:
+        each = msgspec.convert(action, _Remove)
+        removed_at_ms = at_ms if each.deletionTimestamp is None else each.deletionTimestamp
+        found.append(RemovedFile(path=path_of(each.path), data_change=each.dataChange, removed_at_ms=removed_at_ms))
+    return tuple(found)
+
+
 def _file(add: _Add, path: str, rows: int | None, *, was_there: bool) -> TableFile:
     return TableFile(
         path=path, row_count=rows, data_change=add.dataChange, modified_ms=add.modificationTime, partition=add.partitionValues,
-        row_id=add.baseRowId, has_vector=add.deletionVector is not None, was_there=was_there,
+        row_id=add.baseRowId, deleted=() if add.deletionVector is None else None, was_there=was_there,
     )  # fmt: skip
 
 

@@ -60,7 +60,7 @@ class MessageFiles:
         with opened(of_segment(self._store, segment), segment.path) as file:
             self._check(segment, file)
             start = 0
-            for groups in _pieces_of(file.metadata):
+            for groups in row_groups_in_pieces(file.metadata):
                 rows = _read_groups(segment, file, groups, columns, start=start)
                 start += len(rows)
                 yield rows
@@ -110,7 +110,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _pieces_of(file: pq.FileMetaData) -> Iterator[list[int]]:
+def row_groups_in_pieces(file: pq.FileMetaData) -> Iterator[list[int]]:
     """Yield the row groups of a file in pieces: evaluating an expression costs milliseconds, however few rows there are."""
     groups: list[int] = []
     rows = size_bytes = 0

@@ -63,7 +63,7 @@ class MessageUpkeep:
             yield partial(self._merge, tuple(known.segments))
         if now_ms >= self._searched_at_ms.get(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms
-            if _oldest_reader_ms(state, name, now_ms) >= now_ms - self._limits.kept_ms:
+            if may_delete(state, name, now_ms=now_ms, kept_ms=self._limits.kept_ms):
                 # Files that a merge replaces at this very moment are not in the log yet: segments still name them.
                 yield partial(
                     self._delete, {segment.path for segment in known.segments if not segment.retired}, dict(known.replaced)
@@ -116,6 +116,11 @@ def unnamed_files(store: Store, message_type: str, standing: Collection[str]) ->
     folder = f"{messages_key(message_type)}/"
     found = [(entry, entry.key.removeprefix(folder)) for entry in store.list(folder.rstrip("/"))]
     return [entry for entry, name in found if _OUR_NAME.fullmatch(name) and name not in standing]
+
+
+def may_delete(state: JournalState, message_type: str, *, now_ms: int, kept_ms: int) -> bool:
+    """Return whether nobody reads messages where they stood more than `kept_ms` ago."""
+    return _oldest_reader_ms(state, message_type, now_ms) >= now_ms - kept_ms
 
 
 def _oldest_reader_ms(state: JournalState, message_type: str, now_ms: int) -> int:

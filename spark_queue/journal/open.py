@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
-from spark_queue.core.message_files.segment import TraitSource
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Followed
 from spark_queue.core.state.journal_state import JournalState
-from spark_queue.journal import message_table, snapshot, table_look
+from spark_queue.journal import message_table, snapshot, table_copies, table_look
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.folder import of_table
 from spark_queue.journal.followed_log import FollowedLog
@@ -76,13 +79,17 @@ class DeltaJournal(JournalReader):
         """See `table_look.look_further`."""
         return table_look.look_further(self.store, message_type, known, version)
 
+    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """See `table_copies.absent_files`."""
+        return table_copies.absent_files(self.store, segments)
+
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
         """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self._own_messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""
-        self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
+        return self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 
 
 def open_journal(store: Store, *, limits: MessageLimits | None = None) -> DeltaJournal:

@@ -223,6 +223,18 @@ class Store:
             except (FileNotFoundError, IsADirectoryError):
                 return None
 
+    def has(self, key: str) -> bool:
+        """Return whether there is an object of a key; a store that refuses or fails to say so is a failure."""
+        with self.failures(f"looking for {key}"):
+            try:
+                if self.is_local:
+                    os.stat(self.uri(key))  # noqa: PTH116 - as `read` does.
+                else:
+                    obstore.head(_asked(self, "HEAD"), key)
+            except FileNotFoundError:
+                return False
+            return True
+
     def write(self, key: str, data: bytes) -> None:
         """Write an object whole, replacing an earlier one; readers see the old bytes or the new ones."""
         with self.failures(f"writing {key}"):

@@ -5,7 +5,7 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,24 @@ from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.catalog import is_name, location_of
 from spark_queue.journal.folder import Folder, of_table
-from spark_queue.journal.followed_log import ODD, UnsupportedError, committed_at_ms, files_at, is_counted, token_of
+from spark_queue.journal.followed_log import (
+    AT_ONCE,
+    ODD,
+    UnsupportedError,
+    committed_at_ms,
+    files_at,
+    is_counted,
+    path_of,
+    removed_in,
+    token_of,
+)
 from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store, log_key
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
-from spark_queue.journal.table_snapshot import protocol_at
+from spark_queue.journal.table_snapshot import adds_at, protocol_at
 
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
@@ -151,7 +162,7 @@ def _changed(
         return None
     return Followed(
         table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
-        retention=known.retention_ms,
+        retention=known.retention_ms, removed=tuple(known.removed.items()),
     )  # fmt: skip
 
 
@@ -184,7 +195,38 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         columns=_columns(folder, definition, there, may_lack=True),
         retention=there.retention_ms,
         skipped=(least, start) if start >= least else None,
+        removed=tuple(_removed(folder, definition, known, start) if is_same else ((path, 0) for path in known.entered)),
     )
+
+
+def _removed(folder: Folder, definition: MessageTypeDefinition, known: FollowedTable, version: int) -> Iterator[tuple[str, int]]:
+    """Yield the files of messages that a table has no more at a version, and when they were removed (R154).
+
+    Nobody has read the versions that are skipped; entries of them may be gone, and then nobody knows the time.
+    """
+    if not known.entered:
+        return
+    try:
+        standing = {path_of(str(add["path"])) for add in adds_at(folder, version)} if version >= 0 else set[str]()
+        gone = [path for path in known.entered if path not in standing]
+        times_ms = _removal_times(folder, set(gone) - known.removed.keys(), range(known.last[0] + 1, version + 1))
+    except UnsupportedError as refusal:
+        raise _unsupported(folder, definition, str(refusal)) from None
+    except ODD as fault:
+        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
+    yield from ((path, known.removed.get(path, times_ms.get(path, 0))) for path in gone)
+
+
+def _removal_times(folder: Folder, paths: set[str], versions: Sequence[int]) -> dict[str, int]:
+    """Return when some files were removed in some versions, in milliseconds, as far as entries say so; several are read at once."""
+    found = dict[str, int]()
+    entries = read_ahead(lambda version: folder.store.read(log_key(folder.key, version)), versions, at_once=AT_ONCE)
+    for version, data in zip(versions, entries, strict=True) if paths else ():
+        removed = {} if data is None else removed_in(parse_entry(version, data))
+        found = {path: at_ms for path, at_ms in removed.items() if path in paths} | found
+        if paths <= found.keys():
+            break
+    return found
 
 
 def inspect(own: Store, definition: MessageTypeDefinition) -> InspectedTable:
@@ -290,12 +332,6 @@ def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version:
         raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
     if len(files) > BEGINNING_FILES:
         reason = f"it has {len(files):,} files, and {BEGINNING_FILES:,} are the most from its beginning. Compact it, or begin now."
-        raise _unsupported(folder, definition, reason)
-    marked = next((file.path for file in files if file.has_vector), None)
-    if marked is not None:
-        reason = (
-            f"rows of file '{marked}' are deleted by a vector, so it cannot enter whole. Purge the table (REORG), or begin now."
-        )
         raise _unsupported(folder, definition, reason)
 
 

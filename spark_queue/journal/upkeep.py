@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from spark_queue import allocator
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
@@ -24,6 +25,7 @@ from spark_queue.journal.message_upkeep import Job, MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.store import CONTROL, Store, messages_key
+from spark_queue.journal.table_upkeep import TableJob, TableUpkeep
 from spark_queue.journal.traits import FileTraits
 
 _log = logging.getLogger(__name__)
@@ -65,6 +67,9 @@ class Upkeep:
         self._control = control
         self._journal_id = journal_id
         self._messages = MessageUpkeep(limits)
+        self._tables = TableUpkeep(limits)
+        #: What the work has found of files of followed tables, until the loop takes it.
+        self._found: list[CopiedFile | MissingFile] = []
         #: The newest checkpoint, by table.
         self._checkpoints: dict[str, LastCheckpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
@@ -75,13 +80,18 @@ class Upkeep:
         self._held_since_ms: int | None = None
         self._swept_at_ms: int | None = None
 
-    def run(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+    def run(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
         """Commit the plans of the last work, and begin work that is due, unless some is under way.
 
         The error of the last work is raised here. The state is read before this returns: the thread gets the parts that it needs.
+        Returns what the work before has found of files of followed tables, which nobody has recorded yet.
         """
         if self._work is not None and not self._work.done():
-            return
+            return ()
+        found, self._found = self._found, []
+        if found:
+            # What is due depends on what becomes of it.
+            return found
         self.finish()
         keeps_control = self._is_due(CONTROL, self._control.version, CONTROL_CHECKPOINT_COMMITS)
         if keeps_control or self._is_flush_due(now_ms):
@@ -89,6 +99,7 @@ class Upkeep:
         due = list(self._due(state, keeps_control=keeps_control, epoch=epoch, now_ms=now_ms))
         if due:
             self._work = self._worker.submit(self._do, due=due)
+        return ()
 
     def _flush(self, *, epoch: int, now_ms: int) -> None:
         """Commit files of the records that entries hold, and the merge that was planned last."""
@@ -117,7 +128,9 @@ class Upkeep:
         """Yield the jobs that are due, in their order; `keeps_control` says whether those of the control log are, after a flush."""
         for message_type, known in state.message_types.items():
             if known.followed is not None:
-                # The table is its writers'.
+                # The table is its writers', and only what stands in the journal is ours.
+                for job in self._tables.due(state, message_type, now_ms=now_ms):
+                    yield partial(self._work_on_table, job, epoch=epoch)
                 continue
             jobs = list(self._messages.due(state, message_type, now_ms=now_ms))
             # Later versions that left no record do not count: the next reign must find them all again.
@@ -191,6 +204,12 @@ class Upkeep:
             # A newer reign claims the control log first: otherwise a writer of messages of this type has made it up.
             what = f"the log of message type '{message_type}' names a reign that the control log does not know"
             raise damaged(self._store, what, lost.reason) from None
+
+    def _work_on_table(self, job: TableJob, *, epoch: int) -> None:
+        # Another reign may have copied the same files, and recorded that.
+        self._control.look(epoch=epoch)
+        for each in job.run(self._store, is_durable=self._control.durable):
+            self._found.append(each)
 
     def _is_over(self, epoch: int) -> bool:
         try:

@@ -81,6 +81,19 @@ class AskPeers(Command, frozen=True, kw_only=True):
     """How are the peers pulled? Answered with `PeersTold`."""
 
 
+class CatchUp(Command, frozen=True, kw_only=True):
+    """Read the logs of followed tables on, and copy what is due of their files. Answered with `CaughtUp`, before that is done."""
+
+
+class CaughtUp(Reply, frozen=True, kw_only=True):
+    """How far the followed tables are read and relocated."""
+
+    #: Files of which messages are still to be copied, or let go.
+    files: int
+    #: The trouble that keeps a message type from being read further, by its name.
+    troubles: dict[str, str]
+
+
 class PeerTold(msgspec.Struct, frozen=True, kw_only=True):
     """How one peer is pulled, as only a running coordinator knows."""
 
@@ -121,8 +134,8 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers
-AnyReply = CoreReply | Pong | LogHead | PeersTold | Failed
+AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers | CatchUp
+AnyReply = CoreReply | Pong | LogHead | PeersTold | CaughtUp | Failed
 
 
 class Envelope(msgspec.Struct, frozen=True):

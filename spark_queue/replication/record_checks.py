@@ -53,17 +53,20 @@ _PATH = re.compile(r"[0-9a-f]{32}\.parquet")
 
 _ENDINGS: Collection[str | None] = frozenset(Removal) - DEAD_LETTER_REASONS
 
+#: Why messages of a replicated queue die: none of them stands in a table that somebody follows.
+_DEATHS: Collection[str | None] = DEAD_LETTER_REASONS - {Removal.LOST}
+
 #: Reasons that each kind may have, where the stage does not say more.
 _REASONS: Mapping[str, Collection[str | None]] = {
-    Kind.REMOVED: frozenset(Removal),
-    Kind.DEAD_LETTERED: DEAD_LETTER_REASONS,
+    Kind.REMOVED: frozenset(Removal) - {Removal.LOST},
+    Kind.DEAD_LETTERED: _DEATHS,
     Kind.TRANSFERRED: (None, CLAIMED, RETURNED_CLAIM),
 }
 
 #: Reasons of a `replicated` record: why a message ended, or the kind of the record that moved it.
 _REASONS_OF_STAGE: Mapping[Stage, Collection[str | None]] = {
     Stage.PRESENT: (Kind.REDRIVEN, Kind.TRANSFERRED, Kind.DEAD_LETTERED, Kind.NAMED),
-    Stage.DEAD: DEAD_LETTER_REASONS,
+    Stage.DEAD: _DEATHS,
     Stage.GONE: {*_ENDINGS, Kind.REDRIVEN},
 }
 

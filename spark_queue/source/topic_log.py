@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_queue.clock import SystemClock
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.definitions.keys import STOP
 from spark_queue.core.message_files.followed_table import TableCommit, judge
 from spark_queue.core.message_files.message_type import MessageTypeState
@@ -117,10 +118,11 @@ class TopicLog:
         # A read may start where nobody knows yet that it ends: then nothing lies between, though a file holds the place.
         over = self._known.overlapping(start, end) if start < end else []
         found = [each for each in over if each.topic_min <= self._topic <= each.topic_max]
-        retired = [segment for segment in found if segment.retired]
-        if retired:
+        range_asked = to_bitmap([(start, end)])
+        gone = next((part for segment in found if not segment.is_whole and (part := segment.let_go & range_asked)), None)
+        if gone is not None:
             next_step = "Start there, or set failOnDataLoss to false to read what is kept."
-            lost = self._known.retired_error(retired[0], start=start, end=end, next_step=next_step)
+            lost = self._known.retired_error(gone.min(), end=end, next_step=next_step)
             if self._fails_on_data_loss:
                 raise lost
             _log.warning("Reading on without them, since failOnDataLoss is false: %s", lost)
@@ -138,10 +140,14 @@ class TopicLog:
                 **origin,
             }
             for segment in kept
-            for first, until, origin in self._by_origin(max(start, segment.first), min(end, segment.until))
+            for low, high in ([(segment.first, segment.until)] if segment.is_whole else to_ranges(segment.present))
+            if max(start, low) < min(end, high)
+            for first, until, origin in self._by_origin(max(start, low), min(end, high))
         ]
         pieces = pa.Table.from_pylist(rows, schema=PIECES if self._instance is None else pa.schema([*PIECES, *ORIGIN]))
-        return pieces if self._known.followed is None else pieces.append_column(COLUMNS, [[row["columns"] for row in rows]])
+        if self._known.followed is None:
+            return pieces
+        return pieces.append_column(COLUMNS, pa.array([row["columns"] for row in rows], COLUMNS.type))
 
     def _by_origin(self, first: int, until: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Yield the parts of a range that were first published at one instance one after the other, with its columns `ORIGIN`."""

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import types
+from pyroaring import BitMap64
 
+from spark_queue.core.bitmaps.ranges import from_array
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.journal.conversion import far_time
@@ -28,9 +30,9 @@ def read_bodies(store: Store, message_type: MessageTypeState, bookmarks: Bookmar
     pieces = [schema.empty_table()]
     overlapping = _overlapping(message_type.segments, bookmarks)
     for segment in overlapping:
-        if segment.retired:
-            start, end = int(bookmarks[np.searchsorted(bookmarks, segment.first)]), int(bookmarks[-1]) + 1
-            raise message_type.retired_error(segment, start=start, end=end, next_step=_WITHOUT_BODIES)
+        gone = BitMap64() if segment.is_whole else from_array(bookmarks) & segment.let_go
+        if gone:
+            raise message_type.retired_error(gone.min(), end=int(bookmarks[-1]) + 1, next_step=_WITHOUT_BODIES)
     for segment in stretches(overlapping):
         low, high = np.searchsorted(bookmarks, [segment.first, segment.until])
         pieces.append(_read_rows(store, segment, bookmarks[low:high] - segment.first + segment.first_row, schema))

@@ -33,6 +33,7 @@ _REMOVALS: Mapping[str, str] = {
     Removal.FORCED_EXPIRE: "became a dead letter: expired by its consumer, or by hand",
     Removal.MAX_DELIVERIES: "became a dead letter: too many deliveries",
     Removal.MAX_CANCELS: "became a dead letter: too many cancels",
+    Removal.LOST: "became a dead letter without a body: VACUUM took its file before anybody had copied it",
 }
 
 
@@ -182,6 +183,8 @@ def _counts(body: records.Removed | records.DeadLettered) -> str:
 def _(body: records.BarrierReceived, record: Record) -> str:
     if record.reason is None:
         return f"'{record.subscription}' received the barrier"
+    if record.reason == Removal.LOST:
+        return f"'{record.subscription}' never received the barrier: VACUUM took its file before anybody had copied it"
     if record.reason == HIDDEN:
         return f"the principal of '{record.subscription}' may no longer see the barrier"
     return f"'{record.subscription}' gave the barrier up after {body.deliveries} deliveries"

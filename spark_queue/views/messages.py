@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array, oldest, to_array
 from spark_queue.core.deciding.barrier import before_held
+from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -74,12 +75,25 @@ def read_messages(
     stored = {shown: column for column, shown in names_in_views(own, of_instance=instance is not None).items()}
     stored |= {name: name for name in ENVELOPE.names}
     bodies = pa.schema([field.with_name(stored[field.name]) for field in schema if field.name in stored])
-    found = read_bodies(view.journal.store, message_type, known.bookmarks, bodies) if len(bodies) else None
+    found = _bodies(view, queue, message_type, known.bookmarks, bodies) if len(bodies) else None
     made = [
         found.column(stored[field.name]) if found is not None and field.name in stored else known.column(field) for field in schema
     ]
     table = pa.table(made, schema=schema)
     return table.take(_turns(view.state.ledger(queue), known.bookmarks)) if next_first else table
+
+
+def _bodies(view: JournalView, queue: str, known: MessageTypeState, bookmarks: Bookmarks, schema: pa.Schema) -> pa.Table:
+    """Return the stored columns of messages, NULL for letters that have no body any more (R155)."""
+    lost = view.state.ledger(queue).dead_letters.lost
+    if not lost:
+        return read_bodies(view.journal.store, known, bookmarks, schema)
+    standing = to_array(from_array(bookmarks) - lost)
+    places = np.searchsorted(standing, bookmarks)
+    is_gone = np.isin(bookmarks, standing, invert=True)
+    found = read_bodies(view.journal.store, known, standing, schema)
+    chosen: Any = pa.array(places, mask=is_gone)
+    return found.take(chosen)
 
 
 def _turns(ledger: QueueLedger, bookmarks: Bookmarks) -> NDArray[np.int64]:

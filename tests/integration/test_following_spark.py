@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from spark_queue import Journal
 from tests.integration.source_journal import end_coordinator
@@ -85,3 +86,26 @@ def test_mapped_columns_and_vectors_are_followed(orders: SparkTable) -> None:
     orders.sql("DELETE FROM orders WHERE id = 1")
     orders.sql("INSERT INTO orders VALUES (3, 'c')")
     assert orders.run("id", "item") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_table_with_vectors_is_followed_from_its_beginning(orders: SparkTable) -> None:
+    """R156: rows that were deleted before are no messages."""
+    orders.create("id BIGINT, item STRING", **{"delta.enableDeletionVectors": "true"})
+    orders.sql("INSERT INTO orders SELECT /*+ COALESCE(1) */ id, 'a' FROM range(0, 5)")
+    orders.sql("DELETE FROM orders WHERE id IN (1, 4)")
+    orders.follow(**{"from": "beginning"})
+    orders.sql("INSERT INTO orders VALUES (7, 'b')")
+    assert orders.run("id") == [(0,), (2,), (3,), (7,)]
+
+
+def test_a_stream_reads_from_copies_what_vacuum_took(orders: SparkTable) -> None:
+    """R152: partition columns and types that Spark's files have otherwise."""
+    orders.create("id BIGINT, country STRING, at TIMESTAMP, tags ARRAY<STRING>", partitioned="PARTITIONED BY (country)")
+    orders.follow(relocate_after="0s")
+    orders.sql("INSERT INTO orders VALUES (1, 'NL', TIMESTAMP '1500-01-01 00:00:00Z', array('x')), (2, '', NULL, NULL)")
+    orders.sql("INSERT INTO orders VALUES (3, 'NL', NULL, array())")
+    expected = [(1, "NL", -14831769600, ["x"]), (2, None, None, None), (3, "NL", None, [])]
+    orders.sql("OPTIMIZE orders")
+    assert orders.journal.catch_up().files == 0
+    DeltaTable(orders.path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert orders.run("id", "country", "CAST(at AS BIGINT)", "tags") == expected

@@ -158,13 +158,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a merged file gives a message another's row",
-        "first_row=row + segment.first - part.bookmark,", "first_row=row,",
-        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"), within="_move",
-    ),
-    Mutant(
-        "traits of merged messages are read in another's row",
-        "first_row=row + segment.first - part.bookmark,", "first_row=row,",
-        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"), within="of",
+        "    first_row = row + segment.first - part.bookmark\n", "    first_row = row\n",
+        ("tests/unit/journal/test_message_compaction.py", "tests/unit/journal/test_segments.py", "tests/unit/core"),
     ),
     Mutant(
         "retention lets go of what is leased or dead",

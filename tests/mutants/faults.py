@@ -80,7 +80,7 @@ FAULTS = (
     ),
     Mutant(
         "a letter dies with the queue that it goes to",
-        "            if home is not None:\n", "            if work.dead_letters is not None:\n", _TESTS,
+        "            if home is not None and reason", "            if work.dead_letters is not None and reason", _TESTS,
     ),
     Mutant("a late proof takes back letters that somebody may have", "BitMap64() if work.are_letters_unknown else ", "", _TESTS),
     Mutant(

@@ -1,4 +1,4 @@
-"""Bugs in what a commit of a followed table means, and in what of its log is believed (R141 to R150)."""
+"""Bugs in what a commit of a followed table means, and in what of its log is believed (R141 to R157)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from tests.mutants.mutant import Mutant
 
 _JUDGE = ("tests/unit/core/test_followed_table.py",)
 _LOG = ("tests/unit/journal/test_followed_log.py",)
+_COPIES = ("tests/unit/journal/test_table_copies.py",)
+_LOSSES = ("tests/unit/journal/test_table_losses.py",)
 
 FOLLOWING = (
     Mutant("a compaction's files enter as new rows", "if is_append and file.data_change and", "if is_append and", _JUDGE),
     Mutant(
         "a file enters again that a commit had added before",
-        " and file.path not in known.added and file.row_count",
-        " and file.row_count",
+        " and file.path not in known.added and file.has_rows",
+        " and file.has_rows",
         _JUDGE,
     ),
     Mutant(
@@ -96,8 +98,8 @@ FOLLOWING = (
     ),
     Mutant(
         "what a table has removed is looked for by every start",
-        "if segment.path in due and",
-        "if False and",
+        "due_files(state, message_type, now_ms=now_ms) if not file.needed)",
+        "due_files(state, message_type, now_ms=now_ms) if False)",
         ("tests/integration/test_following.py::test_what_nobody_needs_is_let_go_before_vacuum_takes_it",),
     ),
     Mutant(
@@ -111,5 +113,120 @@ FOLLOWING = (
         "if not least - 1 <= start <= head.version:",
         "if start > head.version:",
         _LOG,
+    ),
+    Mutant(
+        "needed messages are copied when VACUUM may take them",
+        "after_ms = kept_ms // 3 if",
+        "after_ms = kept_ms if",
+        _COPIES,
+    ),
+    Mutant(
+        "a copy is recorded that lacks what a queue needs by now",
+        "if not needed or not needed.issubset(to_bitmap(copied.file.kept or ())):",
+        "if not needed:",
+        _COPIES,
+    ),
+    Mutant(
+        "a copy is recorded of a file that the table has again",
+        "    return next((file.needed for file in found), BitMap64())\n",
+        "    return next((file.needed for file in found), segment.present)\n",
+        _COPIES,
+    ),
+    Mutant(
+        "a start looks for messages that no copy has",
+        "                    self._let_go(str(record.message_type), *_left_behind(file))\n",
+        "",
+        _COPIES,
+    ),
+    Mutant(
+        "a copy has other messages at the places of its file",
+        "        places[here] = here\n",
+        "        places[np.arange(len(here))] = here\n",
+        _COPIES,
+    ),
+    Mutant(
+        "of a type that is set aside the files are waited for whose removal was read",
+        "        if self.stopped is None or path not in self.entered:\n",
+        "        if True:\n",
+        _COPIES,
+    ),
+    Mutant(
+        "a type that is set aside by a gap waits as long as any other",
+        "self._stop(message_type, trouble, since_ms=0, now_ms=now_ms)",
+        "self._stop(message_type, trouble, since_ms=now_ms, now_ms=now_ms)",
+        _COPIES,
+    ),
+    Mutant(
+        "what the skipped versions removed is forgotten",
+        "removed=tuple(_removed(folder, definition, known, start) if is_same",
+        "removed=() and tuple(_removed(folder, definition, known, start) if is_same",
+        _LOSSES,
+    ),
+    Mutant(
+        "a refusal of the store is taken for a file that is gone",
+        '            _LOG.warning("Nobody knows whether',
+        "            yield MissingFile(message_type=segment.message_type, path=segment.path, first=segment.first)\n"
+        '            _LOG.warning("Nobody knows whether',
+        _LOSSES,
+    ),
+    Mutant(
+        "a table that is away has lost its files",
+        "return not folder.store.has(folder.key_of(path)) and bool(",
+        "return not folder.store.has(folder.key_of(path)) or not bool(",
+        _LOSSES,
+    ),
+    Mutant(
+        "what is lost leaves without a letter",
+        "    remove(work, free, Removal.LOST, error=error)\n",
+        "    remove(work, free, Removal.PURGED)\n",
+        _LOSSES,
+    ),
+    Mutant(
+        "what is lost comes into the dead-letter queue",
+        "if home is not None and reason != Removal.LOST:",
+        "if home is not None:",
+        _LOSSES,
+    ),
+    Mutant(
+        "a lost letter is redriven",
+        "    dead -= unlettered_elsewhere(ledger, letters) | ledger.dead_letters.lost\n",
+        "    dead -= unlettered_elsewhere(ledger, letters)\n",
+        _LOSSES,
+    ),
+    Mutant(
+        "what is in somebody's hand is lost",
+        "for state in (*_WAITING, State.DEAD))",
+        "for state in (*_WAITING, State.DEAD, State.LEASED))",
+        _LOSSES,
+    ),
+    Mutant(
+        "a late proof acknowledges nothing that was lost",
+        "    if record.reason != Removal.LOST:\n        # Only the end",
+        "    if True:\n        # Only the end",
+        _LOSSES,
+    ),
+    Mutant(
+        "a start looks for a file that is lost",
+        "    return lost_record(segment)\n",
+        "    return None\n",
+        _LOSSES,
+    ),
+    Mutant(
+        "the letters of what is lost go by themselves",
+        "    old -= unlettered_elsewhere(ledger, letters) | ledger.dead_letters.lost\n",
+        "    old -= unlettered_elsewhere(ledger, letters)\n",
+        _LOSSES,
+    ),
+    Mutant(
+        "rows that a vector deleted are messages",
+        "return found if segment.is_whole else {",
+        "return found if True else {",
+        ("tests/unit/journal/test_deletion_vector.py",),
+    ),
+    Mutant(
+        "a vector is believed that is not whole",
+        'zlib.crc32(found).to_bytes(4, "big") != checksum:',
+        "False:",
+        ("tests/unit/journal/test_deletion_vector.py",),
     ),
 )

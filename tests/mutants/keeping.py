@@ -56,7 +56,7 @@ KEEPING = (
     ),
     Mutant(
         "files are deleted although a lease may read them",
-        "if _oldest_reader_ms(state, name, now_ms) >= now_ms - self._limits.kept_ms:", "if known:",
+        "    return _oldest_reader_ms(state, message_type, now_ms) >= now_ms - kept_ms\n", "    return True\n",
         ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(

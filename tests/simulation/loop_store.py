@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core.log_tail import LogTail
+from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.state_codec import decode, encode
 from tests.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
@@ -55,9 +57,10 @@ class SimulatedJournal(MemoryJournal):
         self._storage = storage
         self.control = SnapshotControlLog(storage)
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> None:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
         """Take a snapshot where one is due; whoever was overtaken meanwhile still knows the log's beginning only."""
-        super().upkeep(epoch=epoch, state=state, now_ms=now_ms)
+        found = super().upkeep(epoch=epoch, state=state, now_ms=now_ms)
         every, last = self._storage.snapshot_records, self._storage.snapshot
         if every is not None and not state.troubles and state.next_record >= every + (0 if last is None else last.next_record):
             self._storage.snapshot = Snapshot(state.next_record, encode(state))
+        return found

@@ -63,6 +63,8 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Apply: Handling(None, done),
     commands.Revive: Handling(None, done),
     commands.Follow: Handling(None, done),
+    commands.GiveUpFiles: Handling(None, done),
+    commands.ForgetLost: Handling(None, done),
     commands.SkipLost: Handling(replicating.skip_or_reset, done),
     commands.ResetPeer: Handling(replicating.skip_or_reset, done),
     commands.ForgetPeer: Handling(replicating.forget),

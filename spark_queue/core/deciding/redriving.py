@@ -88,8 +88,8 @@ def purge_old(work: UnitOfWork) -> None:
     if ledger.dead_letters.oldest_ms > work.now_ms - retention_ms or work.are_letters_unknown:
         return
     old, letters = ledger.dead_letters.before(work.now_ms - retention_ms), work.dead_letters
-    # Each instance removes its own.
-    old -= unlettered_elsewhere(ledger, letters)
+    # Each instance removes its own; what was lost stays until somebody has taken note of it (R155).
+    old -= unlettered_elsewhere(ledger, letters) | ledger.dead_letters.lost
     if letters is not None:
         old -= letters.rows[State.LEASED] | letters.rows[State.REMOTE]
     remove(work, old, Removal.PURGED)

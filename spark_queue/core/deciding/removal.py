@@ -37,7 +37,8 @@ def remove(
             removed = records.Removed(deliveries=deliveries, cancels=cancels_in_all, error=error)
             work.emit(removed, part, of=lease, reason=reason)
             home = work.ledger.definition.dead_letter_queue
-            if home is not None:
+            # A message without a body is nobody's work any more.
+            if home is not None and reason != Removal.LOST:
                 # Also where that is set aside: it has its letters when it is revived.
                 source = work.ledger.definition.name
                 letters = records.DeadLettered(source=source, deliveries=deliveries, cancels=cancels_in_all, error=error)

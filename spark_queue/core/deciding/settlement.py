@@ -247,7 +247,7 @@ def settleable(work: UnitOfWork, lease: Lease) -> BitMap64:
     dead = BitMap64() if work.are_letters_unknown else lease.recoverable & work.ledger.rows[State.DEAD]
     letters = work.dead_letters
     if dead and letters is not None:
-        dead -= letters.entered - letters.rows[State.AVAILABLE] - letters.rows[State.INACTIVE]
+        dead -= letters.entered - letters.rows[State.AVAILABLE] - letters.rows[State.INACTIVE] - letters.dead_letters.lost
     return dead | in_queue(work, lease.recoverable)
 
 

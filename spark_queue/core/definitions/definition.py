@@ -239,8 +239,8 @@ class MessageTypeDefinition:
     from_: str = key(parse_start, "now", "With `table`, where it is followed from: now, beginning, a version, an ISO time (R143).")
     relocate_after_ms: int | None = key(
         parse_pause_ms, None,
-        "With `table`, how long after a file was removed from it those of its messages that no queue needs are let go; default: a "
-        "third of the time for which the table keeps it (R151).",
+        "With `table`, how long after a file was removed from it its messages are copied, or let go where no queue needs them; "
+        "default: a third of the time for which the table keeps it (R151, R152).",
     )  # fmt: skip
     on_change: str = key(
         one_of(STOP, KEEP), STOP, "With `table`, what a commit does that takes rows away or rewrites them: stop, or keep (R146)."

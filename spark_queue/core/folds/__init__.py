@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spark_queue.core.folds import attempts, barriers, definitions, endings, leases, pauses, peers, replication, runs, subscriptions
+from spark_queue.core.folds import (
+    attempts,
+    barriers,
+    definitions,
+    endings,
+    leases,
+    pauses,
+    peers,
+    removals,
+    replication,
+    runs,
+    subscriptions,
+)
 from spark_queue.core.records import Entered, EpochClaimed, JournalCreated, Kind, Named, Record, SetAside, Unread, refuse_unknown
 from spark_queue.core.state.faults import set_aside
 from spark_queue.core.state.journal_state import JournalState
@@ -28,7 +40,7 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
     Kind.REFUSED: runs.refused,
     Kind.PROVEN: runs.proven,
     Kind.RETURNED: endings.returned,
-    Kind.REMOVED: endings.removed,
+    Kind.REMOVED: removals.removed,
     Kind.DEAD_LETTERED: endings.dead_lettered,
     Kind.DEFERRED: endings.deferred,
     Kind.REDRIVEN: endings.redriven,

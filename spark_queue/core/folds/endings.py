@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.segment import EntryTraits
-from spark_queue.core.records import DEAD_LETTER_REASONS, DeadLettered, Record, Redriven, Removal, Removed, Return, Returned
+from spark_queue.core.records import DeadLettered, Record, Redriven, Return, Returned
 from spark_queue.core.state.alarm import LONE_FAILURES_LIMIT, Alarm, Suspect
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import Event, State
@@ -65,38 +65,6 @@ def _failed_alone(ledger: QueueLedger, subscription: Subscription, record: Recor
     if row in stuck:
         since_ms = record.at_ms if ledger.stuck is None or len(stuck) == 1 else ledger.stuck.since_ms
         ledger.stuck = Alarm(error=body.error or "its runs vanished", since_ms=since_ms)
-
-
-def removed(ledger: QueueLedger, record: Record) -> None:
-    """Take rows out of the queue: the delete marker."""
-    rows = to_bitmap(record.ranges)
-    _note_success(ledger, record)
-    dead = record.reason in DEAD_LETTER_REASONS
-    taken_back = BitMap64() if dead else ledger.rows[State.DEAD] & rows
-    ledger.move(rows, Event.DEAD_LETTERED if dead else Event.REMOVED)
-    ledger.forget_gone(record.at_ms)
-    # Only the end of a lease by max_deliveries may be taken back by that lease's late proof (P5).
-    ledger.drop_recoverable(rows, but=record.lease if record.reason == Removal.MAX_DELIVERIES else None)
-    if record.reason != Removal.DELIVERED:
-        ledger.delivered.forget(rows)
-        ledger.cancelled.forget(rows)
-    if dead:
-        ledger.dead_letters.add(record, rows)
-    else:
-        ledger.ownership.disown(rows)
-    counts = ledger.dead_letters.take_back(taken_back) if taken_back else {}
-    if record.body_as(Removed).settled_in is None:
-        # A message settled elsewhere left this queue as a dead letter.
-        ledger.removed_counts.subtract(counts)
-        ledger.removed_counts[str(record.reason)] += len(rows)
-
-
-def _note_success(ledger: QueueLedger, record: Record) -> None:
-    """End the alarm of a receiver that has acknowledged something: of a stream's success the proof tells."""
-    subscription = ledger.subscriptions.get(str(record.subscription))
-    if record.reason == Removal.ACKNOWLEDGED and record.lease is not None and subscription is not None and subscription.receives:
-        subscription.suspects.clear()
-        subscription.alarm = None
 
 
 def deferred(ledger: QueueLedger, record: Record) -> None:

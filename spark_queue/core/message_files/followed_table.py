@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.keys import KEEP
-from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Record, Stopped
+from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Ranges, Record, Stopped
 from spark_queue.errors import JournalError, SparkQueueError, error
 
 #: A moment as a partition value says it: without a zone it means another one to each reader.
@@ -43,10 +44,15 @@ class TableFile:
     #: By the names that columns have in files.
     partition: Mapping[str, str | None]
     row_id: int | None = None
-    #: Whether some of its rows are deleted by a vector.
-    has_vector: bool = False
+    #: Its rows that a vector deletes, None where nobody has read that; nothing where it has no vector.
+    deleted: Ranges | None = ()
     #: Whether the table had it before it began to be followed.
     was_there: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether some row of it is not deleted."""
+        return bool(self.row_count) and self.row_count != count_rows(self.deleted or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +145,12 @@ class FollowedTable:
         self.begins_with_files = begun.beginning
         #: Decoded paths of all files that commits have added since, whether they entered or not.
         self.added: set[str] = set()
-        #: Those of them that are files of messages.
-        self.entered: set[str] = set()
-        #: Files of messages that were removed from it, and when, in milliseconds.
+        #: Those of them in which messages stand, and the first bookmark of each: without those that were copied or let go.
+        self.entered: dict[str, int] = {}
+        #: Those of these that were removed from it, and when, in milliseconds (R151).
         self.removed: dict[str, int] = {}
+        #: The first bookmarks of those that its store did not have any more: no fold of the log looks for them (R155).
+        self.lost: list[int] = []
         #: Commits that were passed over although they changed rows, and how many rows they brought at most.
         self.changes = self.changed_rows = 0
         self.stopped: Stopped | None = None
@@ -162,6 +170,21 @@ class FollowedTable:
         """The last version that was read, as far as records tell; of commits without news not each leaves one."""
         return self.last[0] if self.stopped is None else self.stopped.version - 1
 
+    def removed_at_ms(self, path: str) -> int | None:
+        """Return since when VACUUM may wait for a file of messages, in milliseconds; None where the table has it.
+
+        Of a message type that is set aside it may for each: nobody reads on what becomes of them (R153).
+        """
+        at_ms = self.removed.get(path)
+        if self.stopped is None or path not in self.entered:
+            return at_ms
+        return self.stopped.since if at_ms is None else min(at_ms, self.stopped.since)
+
+    def leave(self, path: str) -> None:
+        """Note that no message stands in a file of it any more."""
+        self.entered.pop(path, None)
+        self.removed.pop(path, None)
+
     def goes_on(self, body: Followed) -> None:
         """Go on behind another version, or with other columns (R148)."""
         self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns)
@@ -169,12 +192,13 @@ class FollowedTable:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last = (body.version, body.token)
         self.table_id, self.retention_ms, self.stopped = body.id, body.retention, None
+        self.removed = {path: at_ms for path, at_ms in body.removed if path in self.entered}
 
-    def enter(self, path: str, version: int, token: str) -> None:
-        """Note that a file of it has entered."""
+    def enter(self, path: str, first: int, version: int, token: str) -> None:
+        """Note that a file of it has entered, its first row with bookmark `first`."""
         self.last = (version, token)
         self.added.add(path)
-        self.entered.add(path)
+        self.entered[path] = first
         self.begins_with_files = False
 
     def fold(self, record: Record) -> None:
@@ -186,7 +210,7 @@ class FollowedTable:
                 self.added.update(passed.added)
                 for path in passed.added:
                     self.removed.pop(path, None)
-                self.removed.update(passed.removed)
+                self.removed.update((path, at_ms) for path, at_ms in passed.removed if path in self.entered)
                 if passed.what == CHANGE:
                     self.changes, self.changed_rows = self.changes + 1, self.changed_rows + passed.rows
             case Stopped() as stopped:
@@ -213,7 +237,7 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
     entering = tuple(
         file
         for file in commit.added
-        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.row_count
+        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.has_rows
     )
     _refuse_unreadable(known, commit, message_type, entering)
     what = CHANGE if changes else OLD_ROWS if commit.added else NO_ROWS
@@ -260,7 +284,7 @@ def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: 
     """Refuse files of which a column of the message type could be read in two ways."""
     moments = {physical: name for name, physical, kind in known.columns.columns if kind == "TIMESTAMP"}
     for file in entering:
-        if file.has_vector:
+        if file.deleted is None:
             raise _unsupported(known, commit, message_type, f"file '{file.path}' is added with a deletion vector.")
         for physical, value in file.partition.items():
             if value and physical in moments and _ZONE.search(value) is None:

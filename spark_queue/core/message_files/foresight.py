@@ -7,14 +7,22 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap
+from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.message_files.relocation import Places
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.core.records import BarriersDecided, DefinitionsApplied, Granted, Kind, Moved, Record, Resumed
+from spark_queue.core.records import BarriersDecided, DefinitionsApplied, Granted, Kind, MergedFile, Moved, Record, Resumed
 
 
 def _names_barriers(record: Record) -> bool:
     return isinstance(record.body, Granted | Resumed | BarriersDecided) and record.body.barrier
+
+
+def _left_behind(file: MergedFile) -> Iterable[tuple[int, int]]:
+    """Return the bookmarks that the copy of a file does not have."""
+    if file.kept is None:
+        return ()
+    (part,) = file.parts
+    return to_ranges(to_bitmap([(part.bookmark, part.bookmark + part.row_count)]) - to_bitmap(file.kept))
 
 
 class Foresight:
@@ -34,10 +42,10 @@ class Foresight:
             if record.kind == Kind.MOVED:
                 places = self._places.setdefault(str(record.message_type), Places())
                 for file in record.body_as(Moved).files:
-                    for part, row in file.places():
-                        places.put(part, row, file.path)
+                    places.put(file)
+                    self._let_go(str(record.message_type), *_left_behind(file))
             elif record.kind == Kind.RETIRED:
-                self._retired.setdefault(str(record.message_type), BitMap64()).update(to_bitmap(record.ranges))
+                self._let_go(str(record.message_type), *record.ranges)
             elif record.kind == Kind.DEFINITIONS_APPLIED:
                 for queue in record.body_as(DefinitionsApplied).resets:
                     self._of_queue(queue).append((BitMap64(), BitMap64()))
@@ -48,6 +56,9 @@ class Foresight:
                 messages, barriers = self._of_queue(str(record.queue))[-1]
                 into = barriers if record.kind == Kind.BARRIER_RELEASED or _names_barriers(record) else messages
                 into |= rows if of is None else rows & of
+
+    def _let_go(self, message_type: str, *ranges: tuple[int, int]) -> None:
+        self._retired.setdefault(message_type, BitMap64()).update(to_bitmap(ranges))
 
     def _of_queue(self, queue: str) -> list[tuple[BitMap64, BitMap64]]:
         return self._told.setdefault(queue, [(BitMap64(), BitMap64())])
@@ -70,8 +81,10 @@ class Foresight:
         """Return a segment as it will stand when the log is folded."""
         places = self._places.get(segment.message_type)
         found = segment if places is None else places.of(segment)
-        return replace(found, retired=True) if segment.first in self.retired(segment.message_type) else found
+        # Of a copy some are let go; of a segment that is retired, all.
+        gone = self.retired(segment.message_type).range_cardinality(segment.first, segment.until)
+        return replace(found, retired=True) if gone == segment.row_count else found
 
     def retired(self, message_type: str) -> BitMap64:
-        """Return the bookmarks of a type that are retired when the log is folded."""
+        """Return the bookmarks of a type that are let go when the log is folded: retired, or in no copy of their file."""
         return self._retired.get(message_type, BitMap64())

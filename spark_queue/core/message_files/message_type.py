@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from itertools import takewhile
 
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.followed_table import FollowedTable
 from spark_queue.core.message_files.origins import Membership, OriginNames, Origins, overlap
+from spark_queue.core.message_files.relocation import moved
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import (
     Entered,
@@ -24,6 +24,7 @@ from spark_queue.core.records import (
     Passed,
     Ranges,
     Record,
+    Removal,
     Repeated,
     Retired,
     SequenceRange,
@@ -97,13 +98,12 @@ class MessageTypeState:
             case Repeated() as repeated:
                 # It is no place to read on from: whoever takes such an entry away does no harm.
                 self.repeated[repeated.version] = repeated
-            case Moved() as moved:
-                self.version, self.token = moved.version, moved.token
-                for file in moved.files:
+            case Moved(version=version, token=token, files=files):
+                self.version, self.token = version, token
+                for file in files:
                     self._move(file, record.at_ms)
             case Retired():
-                for first, until in record.ranges:
-                    self._retire(first, until, record.at_ms)
+                self._retire(record)
 
     def _follow(self, body: Followed) -> None:
         if self.followed is None or not self.entered_until:
@@ -119,7 +119,7 @@ class MessageTypeState:
     def add(self, segment: Segment) -> None:
         """Add the next segment."""
         if segment.table is not None and self.followed is not None:
-            self.followed.enter(segment.path, segment.version, segment.token)
+            self.followed.enter(segment.path, segment.first, segment.version, segment.token)
         self.segments.append(segment)
         self.entered_until = segment.until
         self.origins.add(segment.first, segment.origins)
@@ -182,16 +182,33 @@ class MessageTypeState:
         """Return the bookmarks of the rows in some files."""
         return tuple((segment.first, segment.until) for segment in self.segments if segment.path in paths)
 
-    def retired_error(self, segment: Segment, *, start: int, end: int, next_step: str) -> JournalError:
-        """Make MESSAGES_RETIRED for rows of a retired segment and its neighbours, from `start` to before `end`."""
-        low = self._index(segment.first)
-        gone = list(takewhile(lambda other: other.retired, self.segments[low:]))
-        facts = {"first": max(start, segment.first), "last": min(end, gone[-1].until) - 1, "kept": gone[-1].until}
-        return JournalError("MESSAGES_RETIRED", message_type=segment.message_type, next_step=next_step, **facts)
+    def retired_error(self, first: int, *, end: int, next_step: str) -> JournalError:
+        """Make MESSAGES_RETIRED for message `first`, which is let go, and those after it before `end`."""
+        found = self.segment_of(first)
+        kept = first
+        for segment in self.segments[self._index(found.first) :]:
+            # The first message behind them that has its body.
+            standing = segment.present
+            standing.remove_range(0, kept)
+            kept = standing.min() if standing else segment.until
+            if standing:
+                break
+        facts = {"first": first, "last": min(end, kept) - 1, "kept": kept}
+        return JournalError("MESSAGES_RETIRED", message_type=found.message_type, next_step=next_step, **facts)
 
     def fits(self, file: MergedFile) -> bool:
-        """Return whether a merged file was made of the segments that stand here now: bookmarks keep their meaning."""
+        """Return whether a file was made of the segments that stand here now: bookmarks keep their meaning."""
+        if file.kept is not None and not self._fits_copy(file):
+            return False
         return bool(file.parts) and all(self._fits(part) for part in file.parts)
+
+    def _fits_copy(self, file: MergedFile) -> bool:
+        """Return whether the file that was copied stands in the followed table still, as a whole, with what was kept of it."""
+        if len(file.parts) != 1:
+            return False
+        found = self.segment_of(file.parts[0].bookmark)
+        kept = to_bitmap(file.kept or ())
+        return found.table is not None and not found.retired and bool(kept) and kept.issubset(found.rows)
 
     def _fits(self, part: MovedRows) -> bool:
         found = self.segments[self._index(part.bookmark) : self._index(part.bookmark + part.row_count)]
@@ -206,20 +223,27 @@ class MessageTypeState:
     def _move(self, file: MergedFile, at_ms: int) -> None:
         for part, row in file.places():
             low, high = self._index(part.bookmark), self._index(part.bookmark + part.row_count)
-            self.segments[low:high] = [
-                replace(segment, path=file.path, first_row=row + segment.first - part.bookmark, merged=True)
-                for segment in self.segments[low:high]
-            ]
-            self._note_replaced(part.path, at_ms)
+            self._note_left(self.segments[low:high], at_ms)
+            self.segments[low:high] = [moved(segment, file, part, row) for segment in self.segments[low:high]]
 
-    def _retire(self, first: int, until: int, at_ms: int) -> None:
-        low, high = self._index(first), self._index(until)
-        for segment in self.segments[low:high]:
-            self._note_replaced(segment.path, at_ms)
-            self.retired_rows += segment.row_count
-        self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
+    def _retire(self, record: Record) -> None:
+        for first, until in record.ranges:
+            low, high = self._index(first), self._index(until)
+            self._note_left(self.segments[low:high], record.at_ms)
+            self.retired_rows += sum(segment.row_count for segment in self.segments[low:high])
+            self.segments[low:high] = [replace(segment, retired=True) for segment in self.segments[low:high]]
+            if record.reason == Removal.LOST and self.followed is not None:
+                self.followed.lost.append(first)
         while self.retired_segments < len(self.segments) and self.segments[self.retired_segments].retired:
             self.retired_segments += 1
+
+    def _note_left(self, segments: Iterable[Segment], at_ms: int) -> None:
+        """Note that messages stand in their files no more; a followed table's files are its own."""
+        for segment in segments:
+            if segment.table is None:
+                self._note_replaced(segment.path, at_ms)
+            elif self.followed is not None:
+                self.followed.leave(segment.path)
 
     def _note_replaced(self, path: str, at_ms: int) -> None:
         self.replaced[path] = at_ms

@@ -66,13 +66,39 @@ class Segment:
     partition: Mapping[str, str | None] = field(default_factory=dict)
     #: The id of its first row in the followed table, where that tracks rows.
     row_id: int | None = None
+    #: Its rows that were deleted before it entered: their bookmarks are of no message (R156).
+    absent: Ranges = ()
+    #: Its messages that the copy has in which it stands now; None where that has all. The others are let go (R152).
+    kept: Ranges | None = None
     #: Number of the record that let it enter; -1 before that.
     record: int = -1
 
     @property
     def row_count(self) -> int:
-        """Number of messages."""
+        """Number of its rows."""
         return self.until - self.first
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each of its bookmarks is of a message, and each of these has its body."""
+        return not self.retired and not self.absent and self.kept is None
+
+    @property
+    def present(self) -> BitMap64:
+        """Its messages that have a body."""
+        if self.retired:
+            return BitMap64()
+        return (self.rows if self.kept is None else to_bitmap(self.kept)) - to_bitmap(self.absent)
+
+    @property
+    def let_go(self) -> BitMap64:
+        """Its messages that have no body any more."""
+        return BitMap64() if self.is_whole else self.rows - to_bitmap(self.absent) - self.present
+
+    @property
+    def rows(self) -> BitMap64:
+        """All of its bookmarks."""
+        return to_bitmap([(self.first, self.until)])
 
 
 def to_record(segment: Segment) -> Record:
@@ -94,6 +120,7 @@ def to_record(segment: Segment) -> Record:
         clashes=segment.clashes,
         partition=None if segment.table is None else dict(segment.partition),
         row_id=segment.row_id,
+        absent=segment.absent,
     )
     ranges = ((segment.first, segment.until),)
     return Record(body=body, message_type=segment.message_type, ranges=ranges, due_at_ms=segment.due_at_ms)
@@ -128,6 +155,7 @@ def from_record(record: Record, table: FollowedColumns | None = None) -> Segment
         table=None if body.partition is None else table,
         partition=body.partition or {},
         row_id=body.row_id,
+        absent=body.absent,
         record=record.record,
     )
 

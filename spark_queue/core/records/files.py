@@ -6,8 +6,8 @@ import msgspec
 
 from spark_queue.core.records.merged_file import MergedFile
 from spark_queue.core.records.record import About, Body
-from spark_queue.core.records.tables import ColumnText, TablePath
-from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, Text
+from spark_queue.core.records.tables import ColumnText
+from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, TablePath, Text
 
 #: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
 OriginRows = tuple[Number, Number, Id, Number]
@@ -96,15 +96,22 @@ class Repeated(Body, frozen=True, kw_only=True):
 
 
 class Moved(Body, frozen=True, kw_only=True):
-    """Message files were merged."""
+    """Message files were merged, or files of a followed table copied before VACUUM may take them (R152)."""
 
     kind = Kind.MOVED
     about = About.TYPE
     reads_on = True
+    newest_version = 2
 
+    #: Of the commit that merged them; where they were copied, the last one that left a record, and its token.
     version: Number
     token: Text
     files: tuple[MergedFile, ...]
+
+    @property
+    def version_stored(self) -> int:
+        """Version 2 where files were copied: who knows version 1 alone would read messages that the copies do not have."""
+        return 1 if all(file.kept is None for file in self.files) else 2
 
 
 class Retired(Body, frozen=True):

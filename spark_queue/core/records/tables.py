@@ -7,10 +7,7 @@ from typing import Annotated
 import msgspec
 
 from spark_queue.core.records.record import About, Body
-from spark_queue.core.records.vocabulary import NUMBER_MAX, ErrorText, Instant, Kind, Number, Text
-
-#: The path of a file in a table, decoded, and the address of a table.
-TablePath = Annotated[str, msgspec.Meta(max_length=4_096)]
+from spark_queue.core.records.vocabulary import NUMBER_MAX, ErrorText, Instant, Kind, Number, TablePath, Text
 
 #: How long a table keeps a removed file unless its properties say otherwise.
 WEEK_MS = 7 * 86_400_000
@@ -45,6 +42,9 @@ class Followed(Body, frozen=True, kw_only=True):
     beginning: bool = False
     #: First and last version whose rows will not enter, where somebody said so.
     skipped: tuple[Number, Number] | None = None
+    #: Files of messages that the table has no more at that version, and when they were removed, in milliseconds; 0 where its log
+    #: does not say.
+    removed: tuple[tuple[TablePath, Instant], ...] = ()
 
 
 class Passed(Body, frozen=True, kw_only=True):
@@ -83,5 +83,6 @@ class Stopped(Body, frozen=True, kw_only=True):
     #: The code of the refusal, and the facts of its text.
     error: Text
     facts: dict[ColumnText, int | ErrorText]
-    #: The time of that commit, in milliseconds.
+    #: The time of that commit, in milliseconds; 0 where there is none, since the log has a gap, or is another one. Files of
+    #: messages count as removed since then (R153).
     since: Instant

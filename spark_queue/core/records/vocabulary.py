@@ -35,6 +35,8 @@ Name = Annotated[str, msgspec.Meta(pattern=rf"\A(?!\.{{1,2}}\Z){NAME_PATTERN.pat
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._-]{1,64}\Z")]
 #: A token, a digest or a path; ours have 32 to 64 characters.
 Text = Annotated[str, msgspec.Meta(max_length=200)]
+#: The path of a file in a table, decoded, and the address of a table.
+TablePath = Annotated[str, msgspec.Meta(max_length=4_096)]
 #: An error; ours have up to 4,000 characters.
 ErrorText = Annotated[str, msgspec.Meta(max_length=16_000)]
 PublisherName = Annotated[str, msgspec.Meta(max_length=PUBLISHER_MAX)]
@@ -133,13 +135,15 @@ class Removal(StrEnum):
     MAX_DELIVERIES = "max_deliveries"
     MAX_CANCELS = "max_cancels"
     PURGED = "purged"
+    #: Its file left the followed table, and the store does not have it any more (R155).
+    LOST = "lost"
 
 
 #: Why a subscription is done with a barrier that it did not receive: its principal may not see it any more.
 HIDDEN = "hidden"
 
 #: Reasons that make a dead letter; time_limit and purged do not (R13).
-DEAD_LETTER_REASONS = frozenset({Removal.MAX_DELIVERIES, Removal.MAX_CANCELS, Removal.FORCED_EXPIRE})
+DEAD_LETTER_REASONS = frozenset({Removal.MAX_DELIVERIES, Removal.MAX_CANCELS, Removal.FORCED_EXPIRE, Removal.LOST})
 
 
 class Return(StrEnum):

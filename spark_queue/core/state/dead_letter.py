@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
-from spark_queue.core.records import Record, Removed, Replicated
+from spark_queue.core.records import Record, Removal, Removed, Replicated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,11 @@ class DeadLetterIndex:
     def before(self, at_ms: int) -> BitMap64:
         """Return the messages that became dead letters at `at_ms` or earlier."""
         return BitMap64.union(BitMap64(), *(letter.rows for letter in self._letters if letter.removed_at_ms <= at_ms))
+
+    @property
+    def lost(self) -> BitMap64:
+        """The messages whose body is gone for good: nobody can redrive them (R155)."""
+        return BitMap64.union(BitMap64(), *(letter.rows for letter in self._letters if letter.reason == Removal.LOST))
 
     @property
     def oldest_ms(self) -> int | None:

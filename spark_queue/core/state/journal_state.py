@@ -153,7 +153,10 @@ class JournalState:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
         standing = self.trait_requests(self.entered_queues(segment.message_type)) if requests is None else requests
         asked = [each for each in standing if each.queue.barrier is not None]
-        traits = self.traits.traits(self.foresight.place(segment), asked) if asked else {}
+        segment = self.foresight.place(segment)
+        traits = self.traits.traits(segment, asked) if asked else {}
+        if not segment.is_whole:
+            traits = {name: each.among(segment.present) for name, each in traits.items()}
         return {name: tuple(to_ranges(each.barriers)) for name, each in traits.items()}
 
     def queues_of(self, message_type: str) -> list[QueueLedger]:
@@ -261,8 +264,8 @@ class JournalState:
         rows = rows - below(rows, ledger.start)
         known = self.message_types[ledger.definition.message_type]
         for segment in map(self.foresight.place, known.overlapping(rows.min(), rows.max() + 1) if rows else ()):
-            here = rows & to_bitmap([(segment.first, segment.until)])
-            if here and not segment.retired:
+            here = rows & segment.present
+            if here:
                 yield segment, here
 
     def undecided(self, ledger: QueueLedger) -> BitMap64:
@@ -283,7 +286,7 @@ class JournalState:
     def _as_told(self, segment: Segment, ledger: QueueLedger, traits: EntryTraits) -> EntryTraits:
         """Return traits as the records that follow show them: a message that was in the queue is in it, by any expression."""
         messages, barriers = self.foresight.told(ledger.definition.name)
-        here = to_bitmap([(segment.first, segment.until)])
+        here = segment.present
         missing = ((here & messages) | (here & barriers)) - traits.rows
         for everything in self._traits_of_any(segment, ledger) if missing else ():
             traits = replace(everything.among(traits.rows | missing), barriers=traits.barriers, failed=traits.failed)
@@ -301,7 +304,8 @@ class JournalState:
     def _traits_of(self, segment: Segment, requests: list[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the traits for each queue, without those with unreadable messages: each of these is set aside."""
         try:
-            return self.traits.traits(segment, requests)
+            found = self.traits.traits(segment, requests)
+            return found if segment.is_whole else {name: traits.among(segment.present) for name, traits in found.items()}
         except Exception as trouble:
             is_of_file = isinstance(trouble, JournalError) and trouble.code in MESSAGE_FILE_CODES
             if len(requests) > 1 and (is_of_file or not is_doubt(trouble)):

@@ -54,6 +54,8 @@ def standing_letters(state: JournalState, queue: str) -> list[DeadLetter]:
 def free_letters(state: JournalState, queue: str) -> BitMap64:
     """Return the dead letters of a queue that nobody has leased in its dead-letter queue, and that did not die again there.
 
+    Those whose body is gone for good are nobody's to redrive.
+
     Letters in no dead-letter queue belong to the instance where they died; those that wait there are those that this instance owns.
     """
     ledger = state.ledger(queue)
@@ -61,7 +63,7 @@ def free_letters(state: JournalState, queue: str) -> BitMap64:
     letters = None if home is None else state.ledger(home)
     if letters is not None:
         dead -= letters.entered - waiting_letters(letters)
-    dead -= unlettered_elsewhere(ledger, letters)
+    dead -= unlettered_elsewhere(ledger, letters) | ledger.dead_letters.lost
     return dead - ledger.ownership.of_life(dead, COUNT_MAX)
 
 

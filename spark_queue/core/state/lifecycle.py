@@ -52,6 +52,8 @@ class Event(StrEnum):
     POSTPONED = "postponed"
     REMOVED = "removed"
     DEAD_LETTERED = "dead_lettered"
+    #: Its body is gone for good, with the file of a followed table; a lease keeps it until its end (R155).
+    LOST = "lost"
     #: A barrier that nothing stands before any more leaves the queue, for every subscription at once (R70, R71).
     RELEASED = "released"
     #: The active part of the queue has room for it again; or, under a new target depth, no more.
@@ -90,6 +92,12 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.AVAILABLE, Event.DEAD_LETTERED): State.DEAD,
     (State.LEASED, Event.DEAD_LETTERED): State.DEAD,
     (State.DELAYED, Event.DEAD_LETTERED): State.DEAD,
+    (State.AVAILABLE, Event.LOST): State.DEAD,
+    (State.DELAYED, Event.LOST): State.DEAD,
+    (State.HELD, Event.LOST): State.DEAD,
+    (State.INACTIVE, Event.LOST): State.DEAD,
+    # A letter whose body is gone cannot be redriven any more.
+    (State.DEAD, Event.LOST): State.DEAD,
     (State.HELD, Event.RELEASED): State.REMOVED,
     (State.AVAILABLE, Event.DEACTIVATED): State.INACTIVE,
     (State.INACTIVE, Event.ACTIVATED): State.AVAILABLE,

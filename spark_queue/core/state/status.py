@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from spark_queue.core.message_files.followed_table import FollowedTable, TablePlace
@@ -17,6 +18,7 @@ from spark_queue.core.state.lease import Lease
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import OWNED_HERE, State
+from spark_queue.core.state.needed import DueFile, due_files
 from spark_queue.errors import JournalError, counted
 
 
@@ -167,11 +169,42 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
             "there"
         )
         found["messages that are undecided"] = Alarm(error=counted(text), since_ms=since_ms)
+    found |= table_alarms(state, ledger)
     name, returning = ledger.definition.name, state.returning
     if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")
         found["the return of this instance"] = Alarm(error=text, since_ms=returning.since_ms)
     return found | _of_sinks(ledger) | _of_peers(state, ledger.definition.name)
+
+
+def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Alarm]:
+    """Return the alarms about messages of a followed table whose file is gone, or may be soon (R155, R157)."""
+    found, message_type = dict[str, Alarm](), ledger.definition.message_type
+    if state.message_types[message_type].followed is None:
+        # Each poll of a stream asks.
+        return found
+    facts: dict[str, object] = {"message_type": message_type, "queue": ledger.definition.name}
+    lost = [letter for letter in ledger.dead_letters if letter.reason == Removal.LOST]
+    if lost:
+        rows = sum(len(letter.rows) for letter in lost)
+        error = counted(str(JournalError("TABLE_ROWS_LOST", count=rows, what=str(lost[0].error), **facts)))
+        found["messages that are lost"] = Alarm(error=error.removesuffix("."), since_ms=lost[0].removed_at_ms)
+    standing = ledger.entered - ledger.rows[State.REMOVED]
+    files = [(due, count) for due in due_files(state, message_type, among=standing) if (count := len(due.needed & standing))]
+    if files:
+        first = min((due for due, _ in files), key=lambda due: due.overdue_at_ms)
+        rows, when = sum(count for _, count in files), _moment(first)
+        error = counted(str(JournalError("TABLE_FILES_DUE", count=rows, files=len(files), when=when, **facts)))
+        found["files that VACUUM may take"] = Alarm(error=error.removesuffix("."), since_ms=first.overdue_at_ms)
+    return found
+
+
+def _moment(file: DueFile) -> str:
+    """Return when VACUUM may take a file, as people read it; its table's log may have named any time."""
+    try:
+        return f"from {datetime.fromtimestamp(file.taken_at_ms / 1_000, UTC).isoformat(timespec='seconds')} on"
+    except (ValueError, OverflowError, OSError):
+        return "at any time"
 
 
 def _of_sinks(ledger: QueueLedger) -> dict[str, Alarm]:

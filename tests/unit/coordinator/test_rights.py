@@ -48,6 +48,8 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.ProxiedTransfer: {"queue": "WORK", "on": True},
     commands.Revive: {"queue": "WORK"},
     commands.Follow: {"message_type": "json"},
+    commands.GiveUpFiles: {"message_type": "json"},
+    commands.ForgetLost: {"message_type": "json"},
     commands.Apply: {"definitions": {}},
     commands.SkipLost: {"peer": "B"},
     commands.ResetPeer: {"peer": "B"},
@@ -59,6 +61,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     wire.AwaitPublish: {"message_type": "json", "after_version": 0, "wait_ms": 0},
     wire.Stop: {},
     wire.AskPeers: {},
+    wire.CatchUp: {},
     wire.Ping: {},
 }
 

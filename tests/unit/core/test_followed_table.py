@@ -96,7 +96,7 @@ def test_a_change_stops_the_type_before_it() -> None:
 
 def test_a_change_passes_without_a_row_where_messages_are_kept() -> None:
     """R146: nobody can tell new rows from old."""
-    known = table(entered={"a"}, added={"a"})
+    known = table(entered={"a": 0}, added={"a"})
     passed = judged(known, commit(file("b", 7), removed=(gone("a"), gone("elsewhere"))), KEEP).passed
     assert passed == Passed(
         version=6, token="six", what="change", operation="WRITE", id="t", rows=7, added=("b",), removed=(("a", 3_000),)
@@ -108,7 +108,7 @@ def test_a_change_passes_without_a_row_where_messages_are_kept() -> None:
 
 
 def test_a_path_that_is_added_again_is_there_again() -> None:
-    known = table(entered={"a"}, added={"a"}, removed={"a": 1})
+    known = table(entered={"a": 0}, added={"a"}, removed={"a": 1})
     passed = judged(known, commit(file("a"), operation=RESTORE)).passed
     assert passed is not None
     known.fold(Record(body=passed))
@@ -150,7 +150,7 @@ def test_a_new_id_is_recorded_beside_the_rows_that_enter() -> None:
     ("found", "reason"),
     [
         (commit(unsupported="its readers have to know teleport."), "readers have to know teleport"),
-        (commit(file("a", has_vector=True)), "with a deletion vector"),
+        (commit(file("a", deleted=None)), "with a deletion vector"),
         (commit(file("a", partition={"at": "2026-01-01 00:00:00"})), "has no time zone"),
     ],
 )
@@ -202,5 +202,5 @@ def test_files_of_the_beginning_enter_with_the_version_itself() -> None:
     state.fold(followed_at(5, beginning=True))
     assert state.followed is not None
     assert (state.version, state.token, state.followed.begins_with_files) == (4, "", True)
-    state.followed.enter("a", 5, "5")
+    state.followed.enter("a", 0, 5, "5")
     assert not state.followed.begins_with_files

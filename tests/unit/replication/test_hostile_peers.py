@@ -93,6 +93,7 @@ RECORDS: dict[str, tuple[str, dict[str, Any], Change, str]] = {
     "counts beyond all numbers": ("transferred", {}, detail(deliveries=2**31), "deliveries"),
     "a stage that is none": ("replicated", {}, detail(stage=3), "stage"),
     "a reason that is none": ("removed", {"reason": "acknowledged"}, columns(reason="because"), "no reason"),
+    "a loss, which no replicated message can meet": ("removed", {"reason": "acknowledged"}, columns(reason="lost"), "no reason"),
     "no reason": ("removed", {"reason": "acknowledged"}, columns(reason=None), "no reason"),
     "a dead letter without counts": ("removed", {"reason": "forced_expire"}, without("deliveries"), "how often"),
     "an error of megabytes": ("removed", {"reason": "forced_expire"}, detail(error="x" * 1_000_000), "error"),

@@ -1,0 +1,175 @@
+"""Files of a followed table that go while messages wait in them, from the front door: copies, and losses (R152 to R157)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_queue.core.records import Kind, Moved
+from spark_queue.errors import CallerError, JournalError
+from tests.integration.coordinator_world import DEADLINE_S, World
+from tests.integration.faulty_coordinator import Faults
+from tests.integration.source_journal import end_coordinator
+from tests.integration.test_following import Followed
+from tests.unit.cli.sparkq import Terminal
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("own_user")
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[Followed]:
+    """Give a table with three rows that nobody follows yet."""
+    made = Followed(tmp_path)
+    made.keys["on_change"] = "keep"
+    made.append(0, 3)
+    yield made
+    if made.journal is not None:
+        end_coordinator(made.journal)
+
+
+@pytest.fixture
+def sparkq(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
+
+
+def vacuum(followed: Followed) -> None:
+    """Delete every file that the table has removed."""
+    DeltaTable(followed.table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_messages_outlive_vacuum_where_somebody_catches_up(followed: Followed, sparkq: Terminal) -> None:
+    """R152, R157: as cron does it, without a consumer."""
+    followed.keys["relocate_after"] = "0s"
+    followed.create(filter="id <> 11")
+    followed.append(10, 2)
+    followed.append(20, 1)
+    assert sparkq("follow", followed.path, "--catch-up").out == (
+        "The followed tables are read, and what is due of them is copied.\n"
+    )
+    DeltaTable(followed.table).optimize.compact()
+    assert sparkq("follow", followed.path, "--catch-up", "--json").code == 0
+    vacuum(followed)
+    assert followed.queue.status().queue_depth == 2
+    assert followed.journal is not None
+    assert [row["id"] for row in followed.journal.view("messages", queue="SHIP").to_pylist()] == [10, 20]
+    end_coordinator(followed.journal)
+    assert followed.ids() == [10, 20]
+    followed.append(30, 1)
+    assert followed.ids() == [30]
+    assert sparkq("verify", followed.path).code == 0
+
+
+def test_a_type_that_is_set_aside_and_files_that_wait_end_a_catch_up_with_an_alarm(followed: Followed, sparkq: Terminal) -> None:
+    """R157: what cron should tell."""
+    followed.keys |= {"on_change": "stop", "relocate_after": "0s"}
+    followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    found = sparkq("follow", followed.path, "--catch-up")
+    assert found.code == 3
+    assert "[TABLE_CHANGED]" in found.err
+    vacuum(followed)
+    # It is still set aside, and everything is copied.
+    assert sparkq("follow", followed.path, "--catch-up").out.startswith("The followed tables are read")
+    assert followed.ids_before("TABLE_CHANGED") == [10, 11]
+
+
+def test_what_vacuum_took_before_anybody_looked_is_lost_and_forgotten_by_a_word(followed: Followed, sparkq: Terminal) -> None:
+    """R155."""
+    journal = followed.create()
+    followed.append(10, 2)
+    followed.append(20, 1)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    end_coordinator(journal)
+    DeltaTable(followed.table).optimize.compact()
+    vacuum(followed)
+    followed.append(30, 1)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    wait_until(lambda: followed.queue.status().dead_letters == 3)
+    assert "[TABLE_ROWS_LOST] 3 messages of queue 'SHIP' are lost" in str(followed.queue.status().alarm)
+    shown = journal.view("dead_letters", queue="SHIP").to_pylist()
+    assert [(row["bookmark"], row["reason"], row["id"]) for row in shown] == [
+        (0, "lost", None),
+        (1, "lost", None),
+        (2, "lost", None),
+    ]
+    verified = sparkq("verify", followed.path)
+    assert verified.code == 0
+    assert "[TABLE_ROWS_LOST]" in verified.err + verified.out
+    assert followed.queue.redrive().redriven == 0
+    assert followed.ids() == [30]
+    assert sparkq("follow", followed.path, "orders", "--forget-lost").code == 0
+    assert followed.queue.status().alarm is None
+
+
+def test_a_queue_that_is_set_aside_for_files_that_are_gone_goes_on_without_them(followed: Followed, sparkq: Terminal) -> None:
+    """R155."""
+    journal = followed.create(filter="id <> 11")
+    followed.append(10, 2)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*none of its files is missing"):
+        journal.give_up_files("orders")
+    end_coordinator(journal)
+    DeltaTable(followed.table).optimize.compact()
+    vacuum(followed)
+    followed.append(20, 1)
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        followed.queue.status()
+    assert sparkq("follow", followed.path, "orders", "--give-up").code == 0
+    assert followed.ids() == [20]
+    assert followed.queue.status().alarm is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "one of --from"),
+        (("orders",), "one of --from"),
+        (("orders", "--catch-up"), "left out with --catch-up"),
+        (("--give-up",), "the name of a message type"),
+        (("orders", "--give-up", "--forget-lost"), "one of --from"),
+    ],
+)
+def test_the_verb_is_told_one_thing(followed: Followed, sparkq: Terminal, arguments: tuple[str, ...], expected: str) -> None:
+    followed.create()
+    found = sparkq("follow", followed.path, *arguments)
+    assert found.code != 0
+    assert expected in " ".join(found.err.split())
+
+
+class FollowingWorld(World):
+    """Coordinators of a journal over the table of `Followed`, which may have something wrong."""
+
+    def __init__(self, followed: Followed) -> None:
+        self.definitions = followed.definitions(filter="id <> 11")
+        journal = followed.create(filter="id <> 11")
+        self.store, self.journal_id = journal.store, journal.journal_id()
+        self._started = []
+
+
+@pytest.mark.parametrize("die", ["before", "staged", "committed"])
+def test_a_kill_around_the_record_of_a_copy_loses_nothing(followed: Followed, sparkq: Terminal, die: str) -> None:
+    """R152: a copy that no record names is made anew, and VACUUM takes nothing that is in none."""
+    followed.keys["relocate_after"] = "0s"
+    world = FollowingWorld(followed)
+    followed.append(10, 2)
+    followed.append(20, 1)
+    journal = followed.journal
+    assert journal is not None
+    assert journal.catch_up().files == 0
+    end_coordinator(journal)
+    DeltaTable(followed.table).optimize.compact()
+    victim = world.started(Faults(die=die, at_kind="moved"))
+    assert journal.catch_up(timeout="60s").files == 0
+    assert victim.wait(DEADLINE_S) == -signal.SIGKILL
+    moved = [record for record in world.records() if record.kind == Kind.MOVED]
+    assert [file.kept for record in moved for file in record.body_as(Moved).files] == [((0, 1),), ((2, 3),)]
+    assert {record.epoch for record in moved} == {2 if die == "committed" else 3}
+    vacuum(followed)
+    assert followed.ids() == [10, 20]
+    assert sparkq("verify", followed.path).code == 0
