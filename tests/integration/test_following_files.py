@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -164,9 +165,11 @@ def test_a_kill_around_the_record_of_a_copy_loses_nothing(followed: Followed, sp
     assert journal.catch_up().files == 0
     end_coordinator(journal)
     DeltaTable(followed.table).optimize.compact()
-    victim = world.started(Faults(die=die, at_kind="moved"))
-    assert journal.catch_up(timeout="60s").files == 0
-    assert victim.wait(DEADLINE_S) == -signal.SIGKILL
+    with ExitStack() as ending:
+        ending.callback(world.end)
+        victim = world.started(Faults(die=die, at_kind="moved"))
+        assert journal.catch_up(timeout="60s").files == 0
+        assert victim.wait(DEADLINE_S) == -signal.SIGKILL
     moved = [record for record in world.records() if record.kind == Kind.MOVED]
     assert [file.kept for record in moved for file in record.body_as(Moved).files] == [((0, 1),), ((2, 3),)]
     assert {record.epoch for record in moved} == {2 if die == "committed" else 3}
