@@ -336,7 +336,8 @@ class _Life:
             self._note(record, record.kind, event_text(record))
         now = self._segment()
         if record.kind == Kind.MOVED and segment is not None and now is not None and segment.path != now.path:
-            self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, a merged file")
+            made = "a merged file" if now.merged else "a copy of its file"
+            self._note(record, record.kind, f"its row moved to row {_row(now, self._bookmark)} of {now.path}, {made}")
         if record.kind in (Kind.ENTERED, Kind.DECIDED, Kind.DEFINITIONS_APPLIED):
             for name in [name for name in self._queues if name in after]:
                 self._note_queue(record, name, before.get(name), after[name])

@@ -174,5 +174,6 @@ def test_a_kill_around_the_record_of_a_copy_loses_nothing(followed: Followed, sp
     assert [file.kept for record in moved for file in record.body_as(Moved).files] == [((0, 1),), ((2, 3),)]
     assert {record.epoch for record in moved} == {2 if die == "committed" else 3}
     vacuum(followed)
+    assert "a copy of its file" in str(followed.queue.explain(0))
     assert followed.ids() == [10, 20]
     assert sparkq("verify", followed.path).code == 0
