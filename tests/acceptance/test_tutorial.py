@@ -56,7 +56,7 @@ def test_tutorial_leads_from_nothing_to_three_queues(place: Path) -> None:
     assert Journal(str(place / "shop")).queue("LARGE_FIRST").status().available == 100
 
 
-def test_pages_without_spark_take_a_table_that_is_there_through_a_worker(place: Path) -> None:
+def test_pages_without_spark_take_an_existing_table_through_a_worker(place: Path) -> None:
     (place / "queues.toml").write_text(pages.example("tutorial_queues"), encoding="utf-8")
     _done("tutorial_publish", place)
     _write("worker.py", "tutorial_worker", place)
