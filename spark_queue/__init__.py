@@ -1,4 +1,4 @@
-"""A message queue for people who already run Spark: queues are views over a Delta journal.
+"""A message queue in your lake: queues are views over Delta tables.
 
 Start with `Journal`; `configure_spark` sets a session up in notebooks and plain Python. Names are imported when they are first
 used: executors, the command line and the coordinator load this package too, and none of them needs all of it.

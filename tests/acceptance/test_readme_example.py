@@ -1,4 +1,4 @@
-"""What README and docs/ show is run as it stands: the first example as a program, the others against queues of their own."""
+"""What README and docs/ show is run as it stands: the ways in and out as one program, the others against queues of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from spark_queue import Journal
 from tests.acceptance.conftest import MakeJournal
 from tests.acceptance.plain_consumer import consumer
-from tests.docs import pages
+from tests.docs import pages, ways
 from tests.integration.source_journal import SourceJournal
 
 if TYPE_CHECKING:
@@ -37,12 +37,28 @@ def shop(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.delta
 @pytest.mark.spark
-def test_first_example_prints_what_it_consumed_and_acknowledged(shop: Path) -> None:
-    done = pages.run_example("first", folder=shop.parent)
+def test_ways_in_and_out_lead_from_a_publish_and_a_table_to_the_next_table(shop: Path) -> None:
+    folder = shop.parent
+    ways.write_definitions(folder)
+    assert _sparkq("init", folder).returncode == 0
+    ways.write_world(folder)
+    assert _sparkq("apply", folder).returncode == 0
+    done = pages.run_file(ways.write_program(folder), folder=folder)
     assert done.returncode == 0, done.stderr
-    assert all(row in done.stdout for row in ("|       0|kettle|       2|\n", "|       1|  lamp|       1|\n"))
-    assert done.stdout.endswith("2 acknowledged\n")
+    assert done.stdout.startswith(ways.PACKED)
+    assert ways.SHIPPED in done.stdout
+    assert done.stdout.endswith(f"{ways.REFUNDS}\n")
     assert "ERROR" not in done.stderr
+    statuses = {name: Journal(str(shop)).queue(name).status() for name in ("WORK", "RETURNS")}
+    assert {name: (status.acknowledged, status.queue_depth) for name, status in statuses.items()} == {
+        "WORK": (3, 0),
+        "RETURNS": (2, 0),
+    }
+
+
+def _sparkq(verb: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a verb on the journal and the definitions of a folder."""
+    return subprocess.run([sys.executable, "-m", "spark_queue.cli", verb, "shop", "queues.toml"], cwd=folder, check=False)
 
 
 def test_example_of_outcomes_settles_each_row_as_it_says(shop: Path, spark: SparkSession) -> None:

@@ -12,13 +12,14 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
+from copy import copy
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from spark_queue import session
-from tests.docs import pages
+from tests.docs import pages, ways
 from tests.source_tree import ROOT
 from tests.unit.test_packaging import PROJECT
 
@@ -55,6 +56,13 @@ class Installed:
         self.python = place / "venv" / "bin" / "python"
         venv.create(place / "venv", with_pip=True)
         self._kept = {name: value for name, value in os.environ.items() if name not in OF_CHECKOUT}
+
+    def elsewhere(self, name: str) -> Installed:
+        """Return the same environment with an empty directory, in this one, to work in."""
+        moved = copy(self)
+        moved.work = self.work / name
+        moved.work.mkdir()
+        return moved
 
     def install(self, what: str) -> None:
         """Install it with this user's settings of pip."""
@@ -115,7 +123,7 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     found = Installed(place)
     found.install(str(wheel_in(dist)))
     yield found
-    for journal in found.work.glob("*/control"):
+    for journal in found.work.rglob("control"):
         found.run("sparkq", "stop", str(journal.parent))
     shutil.rmtree(place)
 
@@ -201,11 +209,17 @@ def test_an_extra_is_missed_by_name_and_what_that_says_installs_it(
         assert "sparkqueue_" in installed.says("sparkq", "metrics", f"of-{extra}")
 
 
-def test_the_twenty_lines_and_a_submitted_job(installed: Installed) -> None:
+def test_the_ways_in_and_out_and_a_submitted_job(installed: Installed) -> None:
     installed.install("spark-queue[spark]")
     work = installed.work
-    (work / "first.py").write_text(pages.example("first"), encoding="utf-8")
-    assert installed.says("python", "first.py").endswith("2 acknowledged\n")
+    of_readme = installed.elsewhere("readme")
+    ways.write_definitions(of_readme.work)
+    of_readme.says("sparkq", "init", "shop", "queues.toml")
+    ways.write_world(of_readme.work)
+    of_readme.says("sparkq", "apply", "shop", "queues.toml")
+    said = of_readme.says("python", ways.write_program(of_readme.work))
+    assert said.startswith(ways.PACKED)
+    assert said.endswith(f"{ways.REFUNDS}\n")
     # The jobs are meant to be copied; their settings are those that the guide shows.
     shutil.copytree(ROOT / "jobs", work / "jobs", ignore=shutil.ignore_patterns("data", "__pycache__"))
     (work / "spark.conf").write_text(pages.example("submitting"), encoding="utf-8")

@@ -26,7 +26,7 @@ from spark_queue.protocol.host import TLS_ROOTS_VARIABLE
 from spark_queue.protocol.user_files import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from spark_queue.settings.read import load_definitions
 from spark_queue.settings.registry import key_rows, option_rows
-from tests.docs import api, pages
+from tests.docs import api, pages, ways
 from tests.docs.generated import PARTS, generated, names_in
 from tests.docs.meanings import FIGURES
 from tests.docs.pages import Page
@@ -114,15 +114,16 @@ def test_every_example_has_a_name_of_its_own_and_is_run() -> None:
     assert set(Counter(pages.example_names()).values()) == {1}
     named = {
         node.value
-        for file in python_files("tests/unit/test_readme.py", "tests/acceptance/", "tests/integration/")
+        for file in python_files("tests/unit/test_readme.py", "tests/acceptance/", "tests/integration/", "tests/docs/ways.py")
         for node in ast.walk(file.tree)
         if isinstance(node, ast.Constant)
     }
     assert set(pages.example_names()) <= named
 
 
-def test_first_example_is_twenty_lines() -> None:
-    assert len([line for line in pages.example("first").splitlines() if line.strip()]) <= 20
+@pytest.mark.parametrize("name", [*ways.PROGRAM, "ways_queues", "ways_table"])
+def test_way_in_or_out_takes_ten_lines_at_most(name: str) -> None:
+    assert len([line for line in pages.example(name).splitlines() if line.strip()]) <= 10
 
 
 @pytest.mark.parametrize("block", pages.blocks("python"))

@@ -64,5 +64,5 @@ def test_site_has_its_picture_and_its_search(site: Path) -> None:
 
 def test_first_page_is_readme_without_links_that_the_site_cannot_follow(site: Path) -> None:
     first = (site / "index.html").read_text(encoding="utf-8")
-    assert "A message queue for people who already run Spark." in first
+    assert "The message queue in your lake" in first
     assert not re.findall(r'href="[^"]*\.(?:md|ipynb|py)"', first)
