@@ -36,7 +36,7 @@ from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entr
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.schema import user_schema
-from spark_queue.journal.store import Store, log_key
+from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
 from spark_queue.journal.table_snapshot import adds_at, protocol_at
 
@@ -69,7 +69,7 @@ class _Look:
 
 
 def completed(own: Store, definitions: Definitions, known: Definitions | None = None) -> Definitions:
-    """Return definitions with the location of each table that is named as by a catalog, and all columns where none are (R142).
+    """Return definitions with the location of each table wherever it is looked for, and all columns where none are named (R142).
 
     What such a name means is settled once: `known` are the definitions that hold.
 
@@ -82,12 +82,17 @@ def completed(own: Store, definitions: Definitions, known: Definitions | None = 
         return definitions
     tables = dict(definitions.stored["message_types"])
     for name, definition in definitions.message_types.items():
-        if definition.table is not None and is_name(definition.table):
+        if definition.table is None:
+            continue
+        where = f"[message_types.{name}]"
+        if is_name(definition.table):
             before = None if known is None else known.message_types.get(name)
             is_settled = before is not None and before.table_name == definition.table
-            where = f"[message_types.{name}]"
             location = before.table if before is not None and is_settled else location_of(definition.table, where=where)
             tables[name] = {**tables[name], "table": location, "table_name": definition.table}
+        else:
+            # A directory is the caller's: the coordinator has another working directory.
+            tables[name] = {**tables[name], "table": normal_path(definition.table, key="table", where=where)}
     located = parsing.parse({**definitions.stored, "message_types": tables})
     for name, definition in located.message_types.items():
         if definition.table is not None and not definition.columns:

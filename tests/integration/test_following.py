@@ -341,3 +341,18 @@ def test_a_table_whose_log_cannot_be_made_out_is_no_damage_of_the_journal(follow
     with pytest.raises(JournalError, match="TABLE_UNSUPPORTED.*its log cannot be opened"):
         followed.create()
     assert not Path(followed.path).exists()
+
+
+def test_a_directory_is_that_of_whoever_applies_wherever_the_coordinator_works(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(followed.table).parent
+    monkeypatch.chdir(home)
+    definitions = followed.definitions()
+    relative = {**definitions, "message_types": {"orders": {"table": "./orders", "from": "beginning"}}}
+    # A coordinator is started, and makes the type.
+    journal = followed.journal = Journal.create(followed.path)
+    journal.apply(relative)
+    assert journal.definitions().message_types["orders"].table == followed.table
+    monkeypatch.chdir("/")
+    assert followed.ids() == [0, 1, 2]
