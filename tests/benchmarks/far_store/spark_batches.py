@@ -95,7 +95,7 @@ def measure(bench: Bench, rows: int) -> Iterator[Figure]:
         yield Figure(
             row=f"store-spark-{rows}-{side.name}-waiting", what=f"{side.what}: a batch of {rows:,} rows, waiting",
             value=median(waits_ms), unit="ms", budget=_WAITING_BUDGET_MS if is_budgeted and side is _LOCAL else None,
-            note=f"{spread(waits_ms)}; requests a batch: {_requests_text(batches)}",
+            note=f"{len(batches)} batches, {shown(min(waits_ms))} to {shown(max(waits_ms))} ms; requests a batch: {_requests_text(batches)}",
         )  # fmt: skip
 
 
