@@ -52,7 +52,7 @@ class JournalReader:
 
 def open_reader(store: Store) -> JournalReader:
     """Open a journal for publishing, or for looking only: reads its id, and nothing else."""
-    return open_for_publishing(store)[0]
+    return _opened(store, _known_setup(store)[0])
 
 
 def open_with_definitions(store: Store) -> tuple[JournalReader, NumberedDefinitions]:
@@ -67,7 +67,7 @@ def open_for_publishing(store: Store) -> tuple[JournalReader, NumberedDefinition
     Newer definitions may hold: a publish finds out from the log to which it commits (PROTOCOL 3). So a process that publishes once
     does not read what was committed since.
     """
-    created, applied = _checkpointed_setup(store) or read_setup(store)
+    created, applied = _known_setup(store)
     return _opened(store, created), _numbered(store, applied)
 
 
@@ -97,16 +97,22 @@ def read_setup(store: Store) -> Sequence[Record]:
     return found
 
 
+def _known_setup(store: Store) -> Sequence[Record]:
+    """Return the same where newer definitions may hold."""
+    return _checkpointed_setup(store) or read_setup(store)
+
+
 def _checkpointed_setup(store: Store) -> Sequence[Record] | None:
-    """Return the same as of the newest checkpoint; None where that does not tell, for instance since its files were merged."""
+    """Return it as of the newest checkpoint; None where there is none that tells.
+
+    The data files of both stay as they are for ever: nothing is merged with them.
+    """
     try:
         table = control_table.read_checkpoint(store)
-        return None if table is None else _setup(store, table.blocks)
-    except (OddLogError, JournalError) as trouble:
-        if isinstance(trouble, JournalError) and trouble.code != "JOURNAL_DAMAGED":
-            raise
-        # Who reads the whole log names what is wrong.
+    except OddLogError:
+        # Whoever reads the whole log names what is wrong with it.
         return None
+    return None if table is None else _setup(store, _readable(store, table).blocks)
 
 
 def _setup(store: Store, found: Sequence[RecordBlock]) -> Sequence[Record] | None:
@@ -133,6 +139,10 @@ def open_control(store: Store) -> ControlTable:
             raise damaged(store, odd.what, store.reason(odd)) from None
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return _readable(store, table)
+
+
+def _readable(store: Store, table: ControlTable) -> ControlTable:
     if table.protocol.get("minReaderVersion", 0) > 1:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {CONTROL}")
     return table

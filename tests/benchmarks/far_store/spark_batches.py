@@ -92,10 +92,11 @@ def measure(bench: Bench, rows: int) -> Iterator[Figure]:
     for side in _SIDES:
         batches = [each for turn in turns for each in turn[side.name].requests]
         waits_ms = [1e3 * waiting_s(each) for each in batches]
+        waited = f"{len(batches)} batches, {shown(min(waits_ms))} to {shown(max(waits_ms))} ms"
         yield Figure(
             row=f"store-spark-{rows}-{side.name}-waiting", what=f"{side.what}: a batch of {rows:,} rows, waiting",
             value=median(waits_ms), unit="ms", budget=_WAITING_BUDGET_MS if is_budgeted and side is _LOCAL else None,
-            note=f"{len(batches)} batches, {shown(min(waits_ms))} to {shown(max(waits_ms))} ms; requests a batch: {_requests_text(batches)}",
+            note=f"{waited}; requests a batch: {_requests_text(batches)}",
         )  # fmt: skip
 
 

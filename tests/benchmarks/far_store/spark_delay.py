@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -75,19 +76,26 @@ def _times_ms(spark: SparkSession, server: FarServer, bench: Bench, turn: _Turn,
     """Publish while the stream runs; returns how long after its publish each commit's row stood in the table."""
     definitions = {"message_types": {"json": {"topics": [TOPIC]}}, "queues": {TOPIC: {}}}
     journal = Journal.create(f"s3://{BUCKET}/journal{turn.__name__}", definitions, storage_options=server.options)
-    # Before the first message bare Delta has no table to read.
+    # The stream has begun when this one is there; before it bare Delta has no table to read.
     journal.publish([{"value": json.dumps({"commit": -1, "sent_ms": 0})}], topic=TOPIC)
     table = bench.place / f"run-{run}" / "store" / BUCKET / f"table{turn.__name__}"
     server.wait(FAR)
     query = turn(spark, journal, table.name).option("checkpointLocation", checkpoint).start()
     try:
+        _wait_for(table, {-1})
         publish_small_commits(journal, commits=_COMMITS, pause_ms=_PAUSE_MS)
-        deadline_s = time.monotonic() + _DEADLINE_S
-        while not (found_ms := visible_ms_by_commit(table)).keys() >= set(range(_COMMITS)):
-            assert time.monotonic() < deadline_s, "the rows did not come"
-            threading.Event().wait(0.5)
+        found_ms = _wait_for(table, set(range(_COMMITS)))
     finally:
         server.wait(dict.fromkeys(FAR, 0))
         query.stop()
         kill_serving(journal)
     return [found_ms[commit] for commit in range(_WARM_COMMITS, _COMMITS)]
+
+
+def _wait_for(table: Path, commits: set[int]) -> dict[int, float]:
+    """Wait until the rows of some commits stand in a table; returns how long after its publish each of its commits' did."""
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not (found_ms := visible_ms_by_commit(table)).keys() >= commits:
+        assert time.monotonic() < deadline_s, "the rows did not come"
+        threading.Event().wait(0.5)
+    return found_ms

@@ -26,7 +26,7 @@ from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.publisher import open_head
 from spark_queue.journal.reader import JournalReader, open_control
-from spark_queue.journal.store import messages_key
+from spark_queue.journal.store import CONTROL, log_key, messages_key
 from spark_queue.journal.upkeep import clean
 
 TYPES: dict[str, Any] = {
@@ -268,6 +268,15 @@ def test_an_open_publisher_reads_definitions_once(journal: Journal, opened: Open
         for number in (2, 3):
             publisher.publish([{"amount": number}], topic="LINES")
     assert ids(journal, "lines") == [1, 2, 3]
+
+
+def test_a_process_does_not_go_by_a_checkpoint_whose_commit_was_lost(journal: Journal) -> None:
+    """A power loss took the entry, and left the checkpoint that was made of it."""
+    apply(journal, moved())
+    with checkpointed(journal) as processes:
+        (Path(journal.path) / log_key(CONTROL, open_control(journal.store).version)).unlink()
+        processes.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [])
 
 
 def test_each_message_log_names_the_newest_definitions(journal: Journal) -> None:
