@@ -50,7 +50,7 @@ alerts: ## Ask promtool what each alert rule says to made-up series.
 bench-s3a: setup ## Fetch Spark's file system for S3, 690 MB, with which `make bench` measures Spark on a far store, too.
 	@tools/s3a.sh
 
-bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures (those of a far store where Go is there).
+bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures (those of a far store where Go is there, and of Spark on it after bench-s3a).
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
 	@if command -v go >/dev/null; then go build -C tests/benchmarks/far_store -o $(CURDIR)/build/bin/latency_proxy .; fi
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.benchmarks

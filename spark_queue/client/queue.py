@@ -135,6 +135,8 @@ class Queue:
         ConfigError
             SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL or SINK_COMMIT_UNSAFE for a table that no batch can be
             appended to; BAD_VALUE where table and topic are both given, or neither, or what does not fit beside another.
+        CallerError
+            UNSUPPORTED_WRITE where the queue delivers at most once: its messages leave it before a sink could have them.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError

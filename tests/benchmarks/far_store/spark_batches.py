@@ -181,8 +181,8 @@ def _requests_text(batches: Sequence[Sequence[Request]]) -> str:
         prefix = each.key.strip("/").split("/")[1:2]
         counts.setdefault(_PREFIXES.get("".join(prefix), "others"), Counter())[each.kind] += 1
     told = []
-    for prefix in [*_PREFIXES.values(), "others"]:
-        if kinds := counts.get(prefix):
+    for place in [*_PREFIXES.values(), "others"]:
+        if kinds := counts.get(place):
             by_kind = ", ".join(f"{shown(count / len(batches))} {kind}" for kind, count in sorted(kinds.items()))
-            told.append(f"{prefix} {shown(kinds.total() / len(batches))} ({by_kind})")
+            told.append(f"{place} {shown(kinds.total() / len(batches))} ({by_kind})")
     return f"{shown(sum(map(len, batches)) / len(batches))}: {', '.join(told)}"
