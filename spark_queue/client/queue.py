@@ -107,8 +107,7 @@ class Queue:
             Instead of a table, a topic or a queue of the journal, to which the rows are published.
         fn
             Gets a micro-batch and its id. Returns the DataFrame to append, or that and a table of exceptions as `foreach_batch`
-            takes it; None appends the batch as it is, without its exceptions: to a topic the columns that its message type has.
-            Without fn, all batches are.
+            takes it. For None, and without fn, the batch is appended as it is: to a topic the columns that its message type has.
         subscription
             The one that the stream reads as.
         on_barrier
@@ -136,7 +135,7 @@ class Queue:
             SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL or SINK_COMMIT_UNSAFE for a table that no batch can be
             appended to; BAD_VALUE where table and topic are both given, or neither, or what does not fit beside another.
         CallerError
-            UNSUPPORTED_WRITE where the queue delivers at most once: its messages leave it before a sink could have them.
+            UNSUPPORTED_WRITE where the queue delivers at most once.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError
@@ -147,8 +146,7 @@ class Queue:
         return SinkWrapper(
             fn, table=table, topic=topic, storage_options=storage_options, partition_by=partition_by, merge_schema=merge_schema,
             writer=writer, merge=merge, single_driver=single_driver, on_barrier=on_barrier, store=self.journal.store,
-            endpoint=self.journal.endpoint,
-            queue=self.name, subscription=subscription, on_error=on_error,
+            endpoint=self.journal.endpoint, queue=self.name, subscription=subscription, on_error=on_error,
         )  # fmt: skip
 
     @checked

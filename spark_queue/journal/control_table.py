@@ -170,7 +170,7 @@ def read_checkpoint(store: Store) -> ControlTable | None:
     if not _has_log(store):
         return None
     checkpoint, newest = _found(store, store.read)
-    # A log without the entry of its checkpoint's version is to be repaired first.
+    # A log without the entry of its checkpoint's version is damaged, or to be repaired first.
     return None if checkpoint is None or version_of(checkpoint) > newest else _begun(store, checkpoint, store.read)
 
 

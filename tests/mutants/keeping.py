@@ -12,7 +12,7 @@ KEEPING = (
         "_checkpointed_setup(store) or read_setup(store)", "read_setup(store)", ("tests/integration/test_store_requests.py",),
     ),
     Mutant(
-        "a process goes by a checkpoint whose commit was lost",
+        "a process goes by a checkpoint whose commit is away",
         "None if checkpoint is None or version_of(checkpoint) > newest else", "None if checkpoint is None else",
         ("tests/unit/client/test_changed_definitions.py",),
     ),

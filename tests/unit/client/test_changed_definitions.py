@@ -270,13 +270,13 @@ def test_an_open_publisher_reads_definitions_once(journal: Journal, opened: Open
     assert ids(journal, "lines") == [1, 2, 3]
 
 
-def test_a_process_does_not_go_by_a_checkpoint_whose_commit_was_lost(journal: Journal) -> None:
-    """A power loss took the entry, and left the checkpoint that was made of it."""
+def test_a_process_does_not_go_by_a_checkpoint_whose_commit_is_away(journal: Journal) -> None:
     apply(journal, moved())
     with checkpointed(journal) as processes:
         (Path(journal.path) / log_key(CONTROL, open_control(journal.store).version)).unlink()
-        processes.publish([{"amount": 1}], topic="LINES")
-    assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [])
+        with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+            processes.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [])
 
 
 def test_each_message_log_names_the_newest_definitions(journal: Journal) -> None:
