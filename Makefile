@@ -1,11 +1,11 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench soak mutants judge nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench-s3a bench soak mutants judge nightly release-check docs readme rules clean
 
 RUN := tools/run.sh
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with the locked dependencies, find or install Java 17 or 21, and fetch Delta's jars.
 	@tools/setup.sh
@@ -50,7 +50,10 @@ lint: setup ## Check style, format, types and dependencies.
 alerts: ## Ask promtool what each alert rule says to made-up series.
 	@tools/alerts.sh
 
-bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures (those of a far store where Go is there).
+bench-s3a: setup ## Fetch Spark's file system for S3, 690 MB, with which `make bench` measures Spark on a far store, too.
+	@tools/s3a.sh
+
+bench: setup ## Measure the budgets side by side with the bare Delta source, and store the figures (those of a far store where Go is there, and of Spark on it after bench-s3a).
 	@if command -v go >/dev/null; then GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; fi
 	@if command -v go >/dev/null; then go build -C tests/benchmarks/far_store -o $(CURDIR)/build/bin/latency_proxy .; fi
 	@PATH=$(CURDIR)/build/bin:$$PATH $(RUN) python -m tests.benchmarks

@@ -6,11 +6,12 @@ A JVM that is given the archive (`-XX:SharedArchiveFile`) loads them in half of 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.jvm import end_jvm
 
 #: Streams of ours, tables of Delta, and workers of Python are in it.
 _RUN = "tests/integration/test_source_into.py::test_rows_and_their_acknowledgement_are_one_commit"
@@ -21,16 +22,8 @@ def main(archive: Path) -> int:
     draft = archive.with_suffix(".new")
     os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -XX:ArchiveClassesAtExit={draft}"
     failed = pytest.main(["-q", "-p", "no:cacheprovider", _RUN])
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    assert gateway is not None, "the test has a session"
-    process: subprocess.Popen[bytes] = gateway.proc
-    gateway.shutdown()
-    assert process.stdin is not None, "its end ends the JVM"
-    process.stdin.close()
     # It writes the archive then.
-    process.wait(120)
+    end_jvm()
     draft.rename(archive)
     return int(failed)
 

@@ -67,7 +67,8 @@ class SparklessRows(DataFrame):
     def _batches(self) -> Iterator[pa.RecordBatch]:
         rows = pa.Table.from_batches([each for part in self._partitions for each in self._reader.read(part)], READ)
         out = set(self._left_out(rows)) if self._left_out is not None else set()
-        return iter(rows.take([place for place in range(len(rows)) if place not in out]).to_batches() if out else rows.to_batches())
+        kept = pa.array([place for place in range(len(rows)) if place not in out], pa.int64())
+        return iter((rows.take(kept) if out else rows).to_batches())
 
 
 class SparklessStream:

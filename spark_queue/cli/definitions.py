@@ -26,11 +26,11 @@ def init(
     definitions: Annotated[Path | None, typer.Argument(metavar="[DEFINITIONS]", help="TOML file to apply at once.")] = None,
 ) -> None:
     """Create a journal."""
-    from spark_queue.journal.reader import open_reader
+    from spark_queue.journal.reader import open_with_definitions
 
     made = spark_queue.Journal.create(target.path, definitions, storage_options=target.storage_options(target.path))
-    reader = open_reader(made.store)
-    queues = list(reader.definitions().queues)
+    reader, (_, applied) = open_with_definitions(made.store)
+    queues = list(applied.queues)
     following = f"Queues: {', '.join(queues)}." if queues else f"Next: sparkq apply {target.path} queues.toml"
     text = f"Created journal {reader.journal_id} at {target.path}.\n{following}"
     target.show({"journal": reader.journal_id, "path": target.path, "queues": queues}, text)

@@ -31,7 +31,7 @@ from spark_queue.journal import snapshot
 from spark_queue.journal.message_table import open_messages
 from spark_queue.journal.message_upkeep import unnamed_files
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import list_blocks, open_reader
+from spark_queue.journal.reader import list_blocks, open_with_definitions
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.discovery import read_advertisement
 from spark_queue.protocol.host import location_of
@@ -245,9 +245,9 @@ def _control_log(journal: Journal) -> Finding:
 
 def _files(journal: Journal) -> Finding:
     """Count message files, and those that nothing names: a coordinator deletes them a day later."""
-    reader = open_reader(journal.store)
+    reader, (_, definitions) = open_with_definitions(journal.store)
     standing = waiting = 0
-    for name in reader.definitions().published_types:
+    for name in definitions.published_types:
         paths = open_messages(journal.store, reader.journal_id, name).get_add_actions().column("path").to_pylist()
         standing += len(paths)
         waiting += len(unnamed_files(journal.store, name, frozenset(map(str, paths))))

@@ -141,10 +141,10 @@ def publish(
 def _waiting(journal: Journal, count: int, timeout: str) -> ReplicationWait:
     """Make what waits until so many peers have what is published from now on."""
     from spark_queue.client.replicated import ReplicationWait
-    from spark_queue.journal.reader import open_reader
+    from spark_queue.journal.reader import open_with_definitions
 
-    reader = open_reader(journal.store)
-    return ReplicationWait(reader, reader.definitions(), count, timeout, journal.endpoint)
+    reader, (_, definitions) = open_with_definitions(journal.store)
+    return ReplicationWait(reader, definitions, count, timeout, journal.endpoint)
 
 
 def _check(publisher: str | None, timezone: str | None, epoch: str | None, *, repeat: bool, append: bool) -> None:

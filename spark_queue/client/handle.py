@@ -11,7 +11,6 @@ from spark_queue.protocol.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from spark_queue.core.definitions.definition import Definitions
-    from spark_queue.journal.reader import JournalReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,12 @@ class Handle:
         JournalError
             NOT_A_JOURNAL.
         """
-        return self._reader().journal_id
+        from spark_queue.journal.reader import open_reader  # noqa: PLC0415 - who only holds a handle loads no pyarrow.
+
+        return open_reader(self.store).journal_id
 
     def definitions(self) -> Definitions:
         """Read the definitions that hold; starts nothing."""
-        return self._reader().definitions()
+        from spark_queue.journal.reader import open_with_definitions  # noqa: PLC0415 - as above.
 
-    def _reader(self) -> JournalReader:
-        from spark_queue.journal.reader import open_reader  # noqa: PLC0415 - who only holds a handle loads no pyarrow.
-
-        return open_reader(self.store)
+        return open_with_definitions(self.store)[1][1]

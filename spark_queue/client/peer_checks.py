@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from spark_queue.core.definitions.definition import TEXTS, Definitions, Rule
 from spark_queue.errors import ConfigError, SparkQueueError
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_with_definitions
 from spark_queue.journal.store import Store
 from spark_queue.replication import validation
 from spark_queue.replication.peer_stores import peer_store
@@ -30,8 +30,7 @@ class PeerCheck:
 
 def check_peers(store: Store) -> PeerCheck:
     """Read the definitions of a journal's peers, and of theirs as far as they can be read, and check them all."""
-    reader = open_reader(store)
-    own = reader.definitions()
+    reader, (_, own) = open_with_definitions(store)
     if not own.peers or own.journal.instance is None:
         raise ConfigError("NO_PEERS", path=store.path)
     known, journals = {own.journal.instance: own}, {reader.journal_id: own.journal.instance}

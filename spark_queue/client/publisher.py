@@ -20,7 +20,7 @@ from spark_queue.errors import AccessError, CallerError, ConfigError, parsed
 from spark_queue.journal.commit import Published
 from spark_queue.journal.group_commit import PublishCall
 from spark_queue.journal.publisher import open_name
-from spark_queue.journal.reader import JournalReader, open_reader
+from spark_queue.journal.reader import JournalReader, open_reader, open_with_definitions
 from spark_queue.journal.rows import kept
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
@@ -117,8 +117,8 @@ class Publisher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-publisher")
 
     def __enter__(self) -> Self:
-        self._journal = journal = open_reader(self._store)
-        numbered = journal.numbered_definitions()
+        journal, numbered = open_with_definitions(self._store)
+        self._journal = journal
         definitions = numbered[1]
         publishable = [name for name, each in definitions.message_types.items() if each.topics and each.table is None]
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)

@@ -108,8 +108,7 @@ class Queue:
             Instead of a table, a topic or a queue of the journal, to which the rows are published.
         fn
             Gets a micro-batch and its id. Returns the DataFrame to append, or that and a table of exceptions as `foreach_batch`
-            takes it; None appends the batch as it is, without its exceptions: to a topic the columns that its message type has.
-            Without fn, all batches are.
+            takes it. For None, and without fn, the batch is appended as it is: to a topic the columns that its message type has.
         subscription
             The one that the stream reads as.
         on_barrier
@@ -136,6 +135,8 @@ class Queue:
         ConfigError
             SINK_FEATURE_UNSUPPORTED, SINK_RETENTION_SHORT, SINK_IN_JOURNAL, SINK_COMMIT_UNSAFE or TABLE_NAME_UNKNOWN for a table
             that no batch can be appended to; BAD_VALUE where what was given does not fit together.
+        CallerError
+            UNSUPPORTED_WRITE where the queue delivers at most once.
         AccessError
             ACCESS_DENIED without the right to publish to the topic.
         JournalError

@@ -15,7 +15,7 @@ from spark_queue.client.publish_target import PublishTarget, sending
 from spark_queue.errors import JournalError
 from spark_queue.journal.commit import Published
 from spark_queue.journal.group_commit import PendingPublish, PublishCall
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_for_publishing
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 
@@ -118,8 +118,8 @@ class SharedTarget:
         with self._opening:
             if self._target is not None:
                 return self._target, False
-            journal = open_reader(self._store)
-            self._target = PublishTarget(journal, journal.numbered_definitions(), self._endpoint)
+            journal, numbered = open_for_publishing(self._store)
+            self._target = PublishTarget(journal, numbered, self._endpoint)
             return self._target, True
 
     def _forget(self, target: PublishTarget) -> None:

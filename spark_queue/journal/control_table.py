@@ -139,7 +139,7 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
 
     `get` reads an object, where that is not to be done by the store alone.
     """
-    if store.is_local and not os.path.lexists(store.uri(CONTROL_LOG)):
+    if not _has_log(store):
         return None
     get, missing = get or store.read, 0
     for _ in range(_LOOKS):
@@ -163,6 +163,20 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
         else:
             return table
     raise OddLogError(f"{log_key(CONTROL, missing)} is missing", "Later ones are there.")
+
+
+def read_checkpoint(store: Store) -> ControlTable | None:
+    """Read the log up to its newest checkpoint; None where there is none. OddLogError where that is not whole."""
+    if not _has_log(store):
+        return None
+    checkpoint, newest = _found(store, store.read)
+    # A log without the entry of its checkpoint's version is damaged, or to be repaired first.
+    return None if checkpoint is None or version_of(checkpoint) > newest else _begun(store, checkpoint, store.read)
+
+
+def _has_log(store: Store) -> bool:
+    """Return whether there is a folder to list; a store has none."""
+    return not store.is_local or os.path.lexists(store.uri(CONTROL_LOG))
 
 
 def _found(store: Store, get: Callable[[str], bytes | None]) -> tuple[str | None, int]:

@@ -17,6 +17,9 @@ from spark_queue.journal.store import CONTROL, Store
 if TYPE_CHECKING:
     from spark_queue.core.definitions.definition import Definitions
 
+    #: Definitions, behind the number of their record.
+    NumberedDefinitions = tuple[int, Definitions]
+
 
 class JournalReader:
     """A journal as publishers see it; made by `open_reader`."""
@@ -30,15 +33,13 @@ class JournalReader:
         """Read the definitions that hold now; starts nothing and reads nothing else."""
         return self.numbered_definitions()[1]
 
-    def numbered_definitions(self) -> tuple[int, Definitions]:
+    def numbered_definitions(self) -> NumberedDefinitions:
         """Read the definitions that hold now, with the number of their record."""
-        from spark_queue.core.definitions import parsing  # noqa: PLC0415 - a receiver asks for the journal's id only.
-
         created, applied = read_setup(self.store)
         if created.body_as(JournalCreated).journal != self.journal_id:
             found = created.body_as(JournalCreated).journal
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return applied.record, parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=self.path)
+        return _numbered(self.store, applied)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for looking only."""
@@ -51,11 +52,36 @@ class JournalReader:
 
 def open_reader(store: Store) -> JournalReader:
     """Open a journal for publishing, or for looking only: reads its id, and nothing else."""
-    created, _ = read_setup(store)
+    return _opened(store, _known_setup(store)[0])
+
+
+def open_with_definitions(store: Store) -> tuple[JournalReader, NumberedDefinitions]:
+    """Open a journal, and return the definitions that hold now, behind the number of their record: one look tells both."""
+    created, applied = read_setup(store)
+    return _opened(store, created), _numbered(store, applied)
+
+
+def open_for_publishing(store: Store) -> tuple[JournalReader, NumberedDefinitions]:
+    """Open a journal by the newest checkpoint of its control log, where there is one.
+
+    Newer definitions may hold: a publish finds out from the log to which it commits (PROTOCOL 3). So a process that publishes once
+    does not read what was committed since.
+    """
+    created, applied = _known_setup(store)
+    return _opened(store, created), _numbered(store, applied)
+
+
+def _opened(store: Store, created: Record) -> JournalReader:
     written = created.body_as(JournalCreated).format
     if written > FORMAT:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"format {written} (known: {FORMAT})")
     return JournalReader(store, created.body_as(JournalCreated).journal)
+
+
+def _numbered(store: Store, applied: Record) -> NumberedDefinitions:
+    from spark_queue.core.definitions import parsing  # noqa: PLC0415 - a receiver asks for the journal's id only.
+
+    return applied.record, parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=store.path)
 
 
 def list_blocks(store: Store) -> Sequence[RecordBlock]:
@@ -65,10 +91,34 @@ def list_blocks(store: Store) -> Sequence[RecordBlock]:
 
 def read_setup(store: Store) -> Sequence[Record]:
     """Return the `journal_created` record and the newest `definitions_applied` without reading the rest."""
-    found = list_blocks(store)
+    found = _setup(store, list_blocks(store))
+    if found is None:
+        raise damaged(store, "its control log names no journal", "The file with its first records is not listed.")
+    return found
+
+
+def _known_setup(store: Store) -> Sequence[Record]:
+    """Return the same where newer definitions may hold."""
+    return _checkpointed_setup(store) or read_setup(store)
+
+
+def _checkpointed_setup(store: Store) -> Sequence[Record] | None:
+    """Return it as of the newest checkpoint; None where there is none that tells.
+
+    The data files of both stay as they are for ever: nothing is merged with them.
+    """
+    try:
+        table = control_table.read_checkpoint(store)
+    except OddLogError:
+        # Whoever reads the whole log names what is wrong with it.
+        return None
+    return None if table is None else _setup(store, _readable(store, table).blocks)
+
+
+def _setup(store: Store, found: Sequence[RecordBlock]) -> Sequence[Record] | None:
     of = {kind: [block for block in found if block.holds_only(kind)] for kind in SEPARATE_KINDS}
     if not all(of.values()):
-        raise damaged(store, "its control log names no journal", "The file with its first records is not listed.")
+        return None
     blocks = [of[Kind.JOURNAL_CREATED][0], of[Kind.DEFINITIONS_APPLIED][-1]]
     created, applied = (to_records_of(store, read_known(store, block))[-1] for block in blocks)
     return created, applied
@@ -89,6 +139,10 @@ def open_control(store: Store) -> ControlTable:
             raise damaged(store, odd.what, store.reason(odd)) from None
     if table is None:
         raise JournalError("NOT_A_JOURNAL", path=store.path, reason="it has no control log.")
+    return _readable(store, table)
+
+
+def _readable(store: Store, table: ControlTable) -> ControlTable:
     if table.protocol.get("minReaderVersion", 0) > 1:
         raise JournalError("PROTOCOL_NEWER", path=store.path, what=f"Delta features of {CONTROL}")
     return table

@@ -18,7 +18,7 @@ from spark_queue.journal.commit import KnownLog, Transaction
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.publisher import Identity, commit_staged, make_plan, open_head
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_with_definitions
 from spark_queue.journal.staging import StagedFile, StagingPlan, stage_file
 from spark_queue.journal.store import MESSAGES, Store, messages_key
 from spark_queue.journal.transaction import commit_transaction
@@ -138,7 +138,7 @@ class SinkTopic(Sink):
         with self._failures():
             newest = self._look().transaction_version(DEFINITIONS_TXN)
         if self._known is None or (newest is not None and newest > self._known[0]):
-            self._known = open_reader(self._store).numbered_definitions()
+            _, self._known = open_with_definitions(self._store)
         return self._known[1]
 
     def _look(self) -> DeltaHead:

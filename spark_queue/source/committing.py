@@ -10,7 +10,7 @@ from spark_queue.errors import CallerError, ConfigError, SparkQueueError
 from spark_queue.journal.commit import KEPT_TXN, OFFSETS_TXN, ROWS_TXN, STREAM_TXN, USER_TXN, Transaction, transaction_name
 from spark_queue.journal.fingerprint import fingerprint, fingerprints_of_rows
 from spark_queue.journal.publisher import Identity, commit_staged
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_with_definitions
 from spark_queue.journal.staging import StagedFile
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.source.write_job import Staged, WriteJob
@@ -24,7 +24,7 @@ def commit(job: WriteJob, messages: Sequence[object], *, batch: int | None = Non
     if not staged:
         return
     plan = job.plans[staged[0][0]]
-    definitions = open_reader(plan.store).definitions()
+    _, (_, definitions) = open_with_definitions(plan.store)
     # Rows of another type stand in another folder; the topics that they carry are refused by name here.
     files = [file for _, file in staged]
     try:

@@ -15,11 +15,13 @@ from pyspark.sql.utils import is_remote
 from spark_queue.client.rights import check_writes
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
+from spark_queue.core.definitions.definition import MessageTypeDefinition, QueueDefinition
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError, SparkQueueError
 from spark_queue.journal.catalog import location_of
 from spark_queue.journal.folder import of_table
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_with_definitions
+from spark_queue.journal.store import Store
 from spark_queue.sinks.sink import Fate, Landing, Sink, transaction_id
 from spark_queue.sinks.table import SinkTable
 from spark_queue.sinks.topic import SinkTopic, sink_at
@@ -80,11 +82,14 @@ class SinkWrapper(BatchWrapper):
         self._beside: ThreadPoolExecutor | None = None
         #: Whether the batch of this run has landed, which is all that there is to say of its end.
         self._has_landed = False
-        self._journal = None if topic is None else open_reader(self._store)
+        journal, (_, definitions) = open_with_definitions(self._store)
+        self._journal = None if topic is None else journal
+        queue = definitions.queue(self._queue)
+        _refuse_at_most_once(queue)
         sink = self._sink()
         if isinstance(sink, SinkTable):
             sink.refuse_inside(self._store)
-            self._refuse_source(sink)
+            _refuse_source(sink, self._store, queue, definitions.message_type(queue.message_type))
         self._check_writes()
         sink.check()
 
@@ -104,13 +109,6 @@ class SinkWrapper(BatchWrapper):
                 else:
                     self._opened = SinkTable(table, options)
         return self._opened
-
-    def _refuse_source(self, sink: SinkTable) -> None:
-        """Refuse the table that the queue's own messages come from: each batch would bring the next."""
-        definitions = open_reader(self._store).definitions()
-        message_type = definitions.message_type(definitions.queue(self._queue).message_type)
-        if message_type.table is not None and of_table(self._store, message_type.table).uri == sink.name:
-            raise ConfigError("SINK_IS_SOURCE", table=sink.name, message_type=message_type.name, queue=self._queue)
 
     def _check_writes(self) -> None:
         """Refuse a topic that this caller may not publish to by now."""
@@ -249,6 +247,19 @@ class SinkWrapper(BatchWrapper):
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}
             raise LeaseError("SINK_FENCED", **facts)
+
+
+def _refuse_at_most_once(queue: QueueDefinition) -> None:
+    """Refuse a queue whose messages leave it as they are granted: they would be gone with the first batch, which is refused."""
+    if queue.at_most_once:
+        what, reason = f"Appending batches of queue '{queue.name}' to a sink", "it delivers at most once, and acknowledges nothing."
+        raise CallerError("UNSUPPORTED_WRITE", what=what, reason=reason, next_step="Use foreach_batch there.")
+
+
+def _refuse_source(sink: SinkTable, store: Store, queue: QueueDefinition, message_type: MessageTypeDefinition) -> None:
+    """Refuse the table that the queue's own messages come from: each batch would bring the next."""
+    if message_type.table is not None and of_table(store, message_type.table).uri == sink.name:
+        raise ConfigError("SINK_IS_SOURCE", table=sink.name, message_type=message_type.name, queue=queue.name)
 
 
 def _refuse(given: Mapping[str, Any], expected: str) -> None:

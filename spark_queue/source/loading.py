@@ -38,7 +38,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
     Spark asks before it says whether the read streams, so the options must tell; points that they leave open are checked when
     the read starts.
     """
-    from spark_queue.journal.reader import open_reader
+    from spark_queue.journal.reader import open_with_definitions
 
     names = {name.lower() for name in options}
     given = _typed(options, streaming="topic" not in names and not _OF_QUEUE_STREAM.isdisjoint(names))
@@ -47,8 +47,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
         Endpoint(given.coordinator, given.token_file).check()
     store = Store(given.journal, given.storage)
-    journal = open_reader(store)
-    definitions = journal.definitions()
+    journal, (_, definitions) = open_with_definitions(store)
     if isinstance(given, ViewOptions):
         from spark_queue.views import view_schema
 

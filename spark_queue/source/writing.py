@@ -12,7 +12,7 @@ from spark_queue.client.rights import check_writes
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.errors import CallerError
 from spark_queue.journal.publisher import make_plan
-from spark_queue.journal.reader import open_reader
+from spark_queue.journal.reader import open_with_definitions
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.read import read_options
@@ -32,8 +32,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     _check_columns(given, schema)
     store, endpoint = Store(given.journal, given.storage), Endpoint(given.coordinator, given.token_file)
     endpoint.check()
-    journal = open_reader(store)
-    definitions = journal.definitions()
+    journal, (_, definitions) = open_with_definitions(store)
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     if definitions.principals and given.topic is not None:
         check_writes(definitions, [given.topic], partial(endpoint.token, store))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from tests.benchmarks import (
     core,
@@ -35,6 +36,7 @@ from tests.benchmarks import (
     throughput,
 )
 from tests.benchmarks.far_store import rows as far_store
+from tests.benchmarks.far_store import spark_batches, spark_delay
 from tests.benchmarks.figure import Measure
 
 BENCHMARKS: Mapping[str, Measure] = {
@@ -62,6 +64,8 @@ BENCHMARKS: Mapping[str, Measure] = {
     "store-streams": far_store.streams,
     "store-looking": far_store.looking,
     "store-idle": far_store.idle,
+    **{f"store-spark-{rows}": partial(spark_batches.measure, rows=rows) for rows in far_store.SIZES},
+    "store-spark-row": spark_delay.measure,
     "publish-single": publishing.single,
     "publish-grouped": publishing.grouped,
     "throughput": throughput.measure,

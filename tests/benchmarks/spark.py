@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -18,11 +19,12 @@ BatchFunction = Callable[[DataFrame, int], None]
 
 
 @contextmanager
-def session(place: Path) -> Iterator[SparkSession]:
-    """Run Spark on two cores, as the budgets are meant, until the end of the block."""
+def session(place: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
+    """Run Spark on two cores, as the budgets are meant, and with more settings, until the end of the block."""
     builder = SparkSession.Builder().master("local[2]").appName("spark_queue benchmarks")
     spark = (
         configure_spark(builder)
+        .config(map=dict(settings))
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(place / "warehouse"))
@@ -57,6 +59,7 @@ def reading(spark: SparkSession, journal: Journal, queue: str, *, columns: str, 
     """Return the stream of a queue's messages."""
     return (
         spark.readStream.format("sparkqueue")
+        .options(**{f"storage.{name}": value for name, value in journal.store.storage_options.items()})
         .option("queue", queue)
         .option("subscription", subscription)
         .option("maxBacklog", max_backlog)

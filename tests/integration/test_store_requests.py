@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from spark_queue import Journal
+from spark_queue.client.shared_target import SharedTarget
 from spark_queue.core.commands import Apply
+from spark_queue.journal import control_checkpoint
+from spark_queue.journal.group_commit import PublishCall
 from spark_queue.journal.log_looks import SILENT_MS
-from spark_queue.journal.store import ADVERTISEMENT_KEY, Store
+from spark_queue.journal.reader import open_control
+from spark_queue.journal.store import ADVERTISEMENT_KEY, CONTROL, Store, log_key
 from spark_queue.journal.store_files import requests_made
 from spark_queue.protocol.discovery import RENEWAL_S
+from spark_queue.protocol.endpoint import LOCAL
 from spark_queue.source.spark_versions import ReadAllAvailable
 from spark_queue.source.topic_following import WAIT_MS
 from tests.integration.coordinator_world import DEADLINE_S, TOPIC, Planner, World
@@ -172,6 +177,26 @@ def calls_until_news(reader: Any, end: dict[str, Any]) -> int:
         calls += 1
         assert calls < 60
     return calls
+
+
+def test_a_publish_of_a_new_process_reads_nothing_that_was_committed_since_the_checkpoint(world: World, server: MotoServer) -> None:
+    """Neither where a journal is opened for its id, nor for what is published."""
+    world.publish(1)
+    planner = Planner(world, "s")
+    control_checkpoint.write(world.store, open_control(world.store).as_entry(), durable=False)
+    since = open_control(world.store).version + 1
+    for _ in range(commits := 12):
+        world.publish(1)
+        assert planner.next(wait_ms=int(DEADLINE_S * 1_000)).messages >= 1
+    newest = open_control(world.store).version
+    assert newest >= since + commits - 1
+    later = tuple(log_key(CONTROL, version) for version in range(since, newest + 1))
+    before = server.requests()
+    SharedTarget(world.store, LOCAL).publish(PublishCall(data=[{"value": "{}"}], topic=TOPIC))
+    assert journal_of(world).journal_id() == world.journal_id
+    found = server.requests() - before
+    assert [key for _, key in found if key.endswith(later)] == []
+    assert found.total() <= 70, found
 
 
 def test_a_process_counts_its_own_requests_as_the_store_does(server: MotoServer, tmp_path: Path) -> None:

@@ -8,6 +8,15 @@ _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 
 KEEPING = (
     Mutant(
+        "a process that publishes once reads all that was committed since the checkpoint",
+        "_checkpointed_setup(store) or read_setup(store)", "read_setup(store)", ("tests/integration/test_store_requests.py",),
+    ),
+    Mutant(
+        "a process goes by a checkpoint whose commit is away",
+        "None if checkpoint is None or version_of(checkpoint) > newest else", "None if checkpoint is None else",
+        ("tests/unit/client/test_changed_definitions.py",),
+    ),
+    Mutant(
         "an entry that stands twice enters twice",
         "            if is_known or file.path in self._names or file.path in seen:\n", "            if False:\n",
         ("tests/unit/journal/test_entering.py",),

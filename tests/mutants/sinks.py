@@ -15,6 +15,10 @@ _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 
 SINKS = (
     Mutant(
+        "a stream into a table takes messages of an at-most-once queue before it is refused",
+        "        _refuse_at_most_once(queue)\n", "", ("tests/integration/test_lost_checkpoints.py",),
+    ),
+    Mutant(
         "a living consumer remembers a table that was dropped",
         "            self._head = None\n            return False\n", "            return False\n", _TABLE,
     ),

@@ -13,12 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 from spark_queue import Journal
-from spark_queue.journal.store import ADVERTISEMENT_KEY
-from tests.benchmarks.far_store.server import FAR, FarServer, Request, far_server, kinds_of, waiting_s
+from tests.benchmarks.far_store.server import FAR, FarServer, Request, between_commits, far_server, is_commit, kinds_of, waiting_s
 from tests.benchmarks.figure import Bench, Figure, median, percentile, shown, spread
 from tests.benchmarks.growth import OneWriter
 from tests.benchmarks.journals import QUEUE, TOPIC, kill_serving, serving
@@ -63,7 +61,7 @@ def batches(bench: Bench) -> Iterator[Figure]:
                     stream.batch()
                 found = _far(server, [stream], batches=_BATCHES)
                 stream.end()
-            per_batch = _between_commits(found)
+            per_batch = between_commits(found, "sink-0-0")
             waits_ms += [1e3 * waiting_s(each) for each in per_batch]
             puts.append(sum(kinds_of(each)["PUT"] for each in per_batch) / len(per_batch))
             gets.append(sum(map(_reads, per_batch)) / len(per_batch))
@@ -151,7 +149,7 @@ def streams(bench: Bench) -> Iterator[Figure]:
             for stream in taken:
                 stream.end()
         rates.append(_QUEUES * _STREAMS * _STREAM_BATCHES / took_s)
-        commits.append(sum(_is_commit(each, "control") for each in found) / took_s)
+        commits.append(sum(is_commit(each, "control") for each in found) / took_s)
     note = f"{spread(rates)}; {shown(median(commits))} commits of the control log a second"
     what = f"{_QUEUES} queues with {_STREAMS} streams each into tables, one coordinator, without Spark's part"
     yield Figure(row="store-streams", what=what, value=median(rates), unit="batches/s", budget=15, at_least=True, note=note)
@@ -284,19 +282,6 @@ def requests_of(server: FarServer, act: Callable[[], object]) -> list[Request]:
     server.forget()
     act()
     return server.requests()
-
-
-def _is_commit(request: Request, table: str) -> bool:
-    return (
-        request.kind == "PUT" and request.status == 200 and request.key.endswith(".json") and f"/{table}/_delta_log/" in request.key
-    )
-
-
-def _between_commits(requests: Sequence[Request]) -> list[list[Request]]:
-    """Return the requests of each batch but the first and the last: from one commit of the sink's table to the next."""
-    of_batches = [each for each in requests if not each.key.endswith(ADVERTISEMENT_KEY)]
-    ends = [each.ended_s for each in of_batches if _is_commit(each, "sink-0-0")]
-    return [[each for each in of_batches if begun < each.ended_s <= ended] for begun, ended in pairwise(ends)]
 
 
 def _reads(requests: Sequence[Request]) -> int:

@@ -9,11 +9,13 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 
+from spark_queue.journal.store import ADVERTISEMENT_KEY
 from tests.benchmarks.figure import NotMeasuredError
 from tests.integration.s3_gateway import PROGRAM, s3_server_of
 from tests.integration.s3_server import s3_options
@@ -95,3 +97,17 @@ def waiting_s(requests: Iterable[Request]) -> float:
 def kinds_of(requests: Iterable[Request]) -> Counter[str]:
     """Return how many requests there are of each kind."""
     return Counter(each.kind for each in requests)
+
+
+def is_commit(request: Request, table: str) -> bool:
+    """Return whether a request has put an entry into the log of a table, of which the end of the path is given."""
+    return (
+        request.kind == "PUT" and request.status == 200 and request.key.endswith(".json") and f"/{table}/_delta_log/" in request.key
+    )
+
+
+def between_commits(requests: Iterable[Request], table: str) -> list[list[Request]]:
+    """Return the requests of each batch but the first and the last: from one commit of a table to the next."""
+    of_batches = [each for each in requests if not each.key.endswith(ADVERTISEMENT_KEY)]
+    ends = [each.ended_s for each in of_batches if is_commit(each, table)]
+    return [[each for each in of_batches if begun < each.ended_s <= ended] for begun, ended in pairwise(ends)]

@@ -18,15 +18,15 @@ from spark_queue.client.shared_target import shared_target
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.records import DefinitionsApplied, EpochClaimed, Record
 from spark_queue.errors import CallerError, ConfigError, JournalError
-from spark_queue.journal import control_log, delta_head, message_table, snapshot
+from spark_queue.journal import control_checkpoint, control_log, delta_head, message_table, snapshot
 from spark_queue.journal.commit import Published
 from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.delta_head import DeltaHead
 from spark_queue.journal.entry_parts import Mark
 from spark_queue.journal.log_entry import DEFINITIONS_TXN
 from spark_queue.journal.publisher import open_head
-from spark_queue.journal.reader import JournalReader
-from spark_queue.journal.store import messages_key
+from spark_queue.journal.reader import JournalReader, open_control
+from spark_queue.journal.store import CONTROL, log_key, messages_key
 from spark_queue.journal.upkeep import clean
 
 TYPES: dict[str, Any] = {
@@ -44,11 +44,16 @@ def journal(tmp_path: Path) -> Journal:
 Opened = Callable[[Journal], AbstractContextManager[Any]]
 
 
-@pytest.fixture(params=["publisher", "handle", "handle in a loop"])
+@pytest.fixture(params=["publisher", "handle", "handle in a loop", "processes after a checkpoint"])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """Return a way to publish that keeps what it knows: an open publisher, or a handle that all of the process share."""
+    """Return a way to publish that knows definitions of before: an open publisher, or a handle that all of the process share.
+
+    A process that opens the journal goes by the newest checkpoint of the control log.
+    """
     if request.param == "publisher":
         return lambda journal: journal.publisher("p")
+    if request.param == "processes after a checkpoint":
+        return checkpointed
 
     @contextmanager
     def shared(journal: Journal) -> Iterator[Any]:
@@ -56,6 +61,23 @@ def opened(request: pytest.FixtureRequest) -> Opened:
         yield journal if request.param == "handle" else InLoop(journal)
 
     return shared
+
+
+@contextmanager
+def checkpointed(journal: Journal) -> Iterator[Any]:
+    control_checkpoint.write(journal.store, open_control(journal.store).as_entry(), durable=False)
+    yield InProcesses(journal)
+
+
+class InProcesses:
+    """A journal to which processes publish, each once."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def publish(self, *given: Any, **named: Any) -> Published:
+        shared_target.cache_clear()
+        return self._journal.publish(*given, **named)
 
 
 class InLoop:
@@ -246,6 +268,15 @@ def test_an_open_publisher_reads_definitions_once(journal: Journal, opened: Open
         for number in (2, 3):
             publisher.publish([{"amount": number}], topic="LINES")
     assert ids(journal, "lines") == [1, 2, 3]
+
+
+def test_a_process_does_not_go_by_a_checkpoint_whose_commit_is_away(journal: Journal) -> None:
+    apply(journal, moved())
+    with checkpointed(journal) as processes:
+        (Path(journal.path) / log_key(CONTROL, open_control(journal.store).version)).unlink()
+        with pytest.raises(JournalError, match="JOURNAL_DAMAGED"):
+            processes.publish([{"amount": 1}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([], [])
 
 
 def test_each_message_log_names_the_newest_definitions(journal: Journal) -> None:
