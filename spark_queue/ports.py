@@ -177,6 +177,11 @@ def appended(commit: TableCommit, judged: Judged, known: FollowedTable, *, topic
 class MessageLog(Protocol):
     """The log of one message type, read forward."""
 
+    @property
+    def silent_ms(self) -> int:
+        """The longest time between two looks at it while somebody waits, in milliseconds."""
+        ...
+
     def recover(self, *, version: int, token: str) -> None:
         """Set a torn head entry aside, and check that `version`, entered last (-1 for none), still is the commit `token`.
 

@@ -21,6 +21,7 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Followed, MergedFile, MovedRows, Record
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError
+from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.message_log import added_file
 from spark_queue.ports import AddedFile, ControlLog, MessageLogEntry, PulledFiles
 from tests.scenario.traits import MemoryTraits, PublishedMessage
@@ -211,6 +212,8 @@ class MemoryControlLog:
 
 class MemoryMessageLog:
     """`ports.MessageLog` of one process."""
+
+    silent_ms: int = SILENT_MS
 
     def __init__(self, storage: MemoryStorage, message_type: str) -> None:
         self._storage = storage

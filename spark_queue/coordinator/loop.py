@@ -397,7 +397,7 @@ class Loop:
         # Pullers of other instances wait, too.
         is_instance = self._engine.state.definitions.journal.instance is not None
         for message_type in self._engine.state.message_types:
-            looks = self._looks.setdefault(message_type, LogLooks(now_ms))
+            looks = self._looks_at(message_type, now_ms)
             is_awaited = is_instance or message_type in awaited
             if now_ms >= looks.due_ms(awaited=is_awaited):
                 self._read_log(message_type, finds_gaps=looks.finds_gaps(now_ms, awaited=is_awaited))
@@ -429,7 +429,12 @@ class Loop:
                 self._read_log(message_type, finds_gaps=finds_gaps)
             # A publisher that announces its messages will announce the next, too.
             came = message_type not in told and self._read_until(message_type) > before
-            self._looks.setdefault(message_type, LogLooks(now_ms)).looked(now_ms, came=came, searched=finds_gaps)
+            self._looks_at(message_type, now_ms).looked(now_ms, came=came, searched=finds_gaps)
+
+    def _looks_at(self, message_type: str, now_ms: int) -> LogLooks:
+        if message_type not in self._looks:
+            self._looks[message_type] = LogLooks(now_ms, self._entrance.silent_ms(message_type))
+        return self._looks[message_type]
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:

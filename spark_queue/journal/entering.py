@@ -218,6 +218,10 @@ class Sequencer:
         self._messages(message_type).recover(version=state.version, token=state.token)
         self._unchecked.discard(message_type)
 
+    def silent_ms(self, message_type: str) -> int:
+        """Return the longest time between two looks at a message log while somebody waits, in milliseconds."""
+        return self._messages(message_type).silent_ms
+
     def _messages(self, message_type: str) -> MessageLog:
         return self._journal.messages(message_type, self._engine.state.message_types[message_type].followed)
 

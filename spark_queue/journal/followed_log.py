@@ -33,6 +33,7 @@ from spark_queue.journal.deletion_vector import VectorError, deleted_rows
 from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.opening import opened
 from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.store import TooLargeError, log_key
@@ -91,6 +92,11 @@ class FollowedLog:
         self._first_paths: frozenset[str] | None = None
         #: The version that was read last, and its token.
         self._read = known.last
+
+    @property
+    def silent_ms(self) -> int:
+        """See `ports.MessageLog`."""
+        return NEAR_SILENT_MS if self._folder.store.is_local else SILENT_MS
 
     def recover(self, *, version: int, token: str) -> None:
         """Look whether the last version that left a record is still that commit."""

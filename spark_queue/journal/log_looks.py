@@ -7,15 +7,19 @@ from __future__ import annotations
 BUSY_MS = 100
 SILENT_MS = 2_000
 
+#: The longest time for a table on a local disk that others write: none of them says anything, and a look costs no request.
+NEAR_SILENT_MS = 200
+
 #: How often such a log is searched for gaps, which needs a listing, and how often one is that nobody waits for, in milliseconds.
 SEARCHED_MS = 60_000
 UNAWAITED_MS = 600_000
 
 
 class LogLooks:
-    """The looks at one message log. The longer nothing has come, the longer is the time to the next one."""
+    """The looks at one message log. The longer nothing has come, the longer is the time to the next one, up to `silent_ms`."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, silent_ms: int = SILENT_MS) -> None:
+        self._silent_ms = silent_ms
         self._came_at_ms = now_ms
         #: When the last look was made.
         self.looked_at_ms = self._searched_at_ms = now_ms - UNAWAITED_MS
@@ -25,7 +29,7 @@ class LogLooks:
         if not awaited:
             return self._searched_at_ms + UNAWAITED_MS
         silent_ms = self.looked_at_ms - self._came_at_ms
-        return self.looked_at_ms + max(BUSY_MS, min(silent_ms, SILENT_MS))
+        return self.looked_at_ms + max(BUSY_MS, min(silent_ms, self._silent_ms))
 
     def finds_gaps(self, now_ms: int, *, awaited: bool = True) -> bool:
         """Return whether a look at this time searches for gaps."""

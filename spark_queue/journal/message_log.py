@@ -31,6 +31,7 @@ from spark_queue.journal.log_entry import (
     topic_transaction,
 )
 from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
 from spark_queue.ports import AddedFile, MessageLogEntry, PulledFiles
@@ -220,6 +221,11 @@ class DeltaMessageLog:
         self._is_durable = is_durable
         #: To ask for the numbers of publishers; opened by the first that is pulled.
         self._table: DeltaTable | None = None
+
+    @property
+    def silent_ms(self) -> int:
+        """See `ports.MessageLog`."""
+        return SILENT_MS
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         """See `ports.MessageLog`; to find gaps a local store reads the whole folder of the log."""

@@ -343,7 +343,7 @@ class _TailUntil:
 
     def __init__(self, log: MessageLog, holds: Callable[[MessageLogEntry], bool]) -> None:
         self._log, self._holds = log, holds
-        self.recover = log.recover
+        self.recover, self.silent_ms = log.recover, log.silent_ms
 
     def tail(self, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         return takewhile(self._holds, self._log.tail(after_version, finds_gaps=finds_gaps))

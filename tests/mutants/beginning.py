@@ -44,7 +44,7 @@ BEGINNING = (
     ),
     Mutant(
         "an object store is asked as often while nothing comes",
-        "min(silent_ms, SILENT_MS)", "min(0, SILENT_MS)", ("tests/unit/journal/test_log_looks.py",),
+        "min(silent_ms, self._silent_ms)", "min(0, SILENT_MS)", ("tests/unit/journal/test_log_looks.py",),
     ),
     Mutant(
         "who waits for a log is found by a look of those that nobody waits for",

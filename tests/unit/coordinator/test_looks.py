@@ -65,6 +65,17 @@ def test_one_look_is_for_all_who_wait_and_the_looks_become_fewer(world: World, l
     assert looks["binary", False] == 0
 
 
+def test_a_log_of_which_looks_are_free_is_looked_at_as_often_as_it_says(
+    looks: Counter[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MemoryMessageLog, "silent_ms", 200)
+    world = World()
+    planner = Planner(world)
+    looks.clear()
+    wait(world, 4_000, planner)
+    assert looks["json", False] + looks["json", True] >= 4_000 // 200 - 1
+
+
 def test_the_first_message_after_a_silence_is_found_in_time_and_the_next_ones_sooner(world: World) -> None:
     planner = Planner(world)
     wait(world, SEARCHED_MS, planner)

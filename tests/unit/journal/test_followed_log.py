@@ -20,6 +20,7 @@ from spark_queue.core.records import Followed, Record, Stopped
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.folder import of_table
 from spark_queue.journal.followed_log import FollowedLog, token_of
+from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.message_file import MessageFiles
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_look import completed, look, look_further
@@ -86,6 +87,13 @@ def test_entries_come_in_order_and_the_log_is_read_on(table: Table) -> None:
     table.append(5)
     assert table.read(log, after=2) == [(3, [1])]
     assert table.read(log, after=0) == [(1, [2]), (2, [1]), (3, [1])], "whoever knows less reads again"
+
+
+def test_a_table_on_a_disk_is_looked_at_often_and_one_far_away_seldom(table: Table) -> None:
+    """Nobody who writes it says so; R144."""
+    known = FollowedTable(table.followed())
+    assert FollowedLog(of_table(table.own, str(table.path)), "orders", known).silent_ms == NEAR_SILENT_MS
+    assert FollowedLog(of_table(table.own, "s3://lake/orders"), "orders", known).silent_ms == SILENT_MS
 
 
 def test_rows_without_statistics_are_counted_in_their_file(table: Table) -> None:

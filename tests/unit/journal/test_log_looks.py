@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from spark_queue.journal.log_looks import BUSY_MS, SEARCHED_MS, SILENT_MS, UNAWAITED_MS, LogLooks
+from spark_queue.journal.log_looks import BUSY_MS, NEAR_SILENT_MS, SEARCHED_MS, SILENT_MS, UNAWAITED_MS, LogLooks
 
 
 def looked_at(looks: LogLooks, from_ms: int, until_ms: int, *, awaited: bool) -> list[tuple[int, bool]]:
@@ -30,6 +30,11 @@ def test_looks_become_fewer_while_nothing_comes_and_none_comes_later_than_promis
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (BUSY_MS, SILENT_MS)
     assert len(times) <= 60_000 // SILENT_MS + 5
+
+
+def test_a_log_says_how_rare_looks_at_it_may_become() -> None:
+    times = [at_ms for at_ms, _ in looked_at(LogLooks(0, NEAR_SILENT_MS), 0, 10_000, awaited=True)]
+    assert max(later - earlier for earlier, later in pairwise(times)) == NEAR_SILENT_MS
 
 
 def test_what_came_unannounced_makes_the_next_look_soon_and_what_was_announced_does_not() -> None:
