@@ -155,14 +155,15 @@ def _changed(
         raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=definition.name, reason=reason)
     if before is not None and (before.columns, before.rename) == (definition.columns, definition.rename):
         return None
-    version, token = known.last
+    # Where its first files are still to enter, they do: it begins where it began.
+    version, token = (known.from_version, known.from_token) if known.begins_with_files else known.last
     # By the names that hold where it goes on: a table may give a name to another column meanwhile.
     columns = _columns(folder, definition, _look(folder, definition, max(version, 0)).meaning)
     if columns == known.columns.columns:
         return None
     return Followed(
         table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
-        retention=known.retention_ms, removed=tuple(known.removed.items()),
+        retention=known.retention_ms, beginning=known.begins_with_files, removed=tuple(known.removed.items()),
     )  # fmt: skip
 
 
