@@ -181,7 +181,7 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
     head = _look(folder, definition)
     start = head.version if first is None else first - 1
     is_same = head.meaning.id == known.table_id and (stopped is None or stopped.error != "TABLE_REPLACED")
-    least = stopped.version if is_same and stopped is not None else 0
+    least = known.read_until + 1 if is_same else 0
     if not least - 1 <= start <= head.version:
         expected = f"a version from {least} to {head.version + 1}: earlier ones have entered, and later ones are not there yet"
         raise ConfigError("BAD_VALUE", key="from", where="follow", value=first, expected=expected)
