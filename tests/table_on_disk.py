@@ -167,7 +167,7 @@ class TableWorld:
     def decide(self, kind: type[commands.AnyCommand], **fields: Any) -> Any:
         """Have a command carried out as a coordinator does, with its looks at the table."""
         self._calls += 1
-        answer = Commands(self.engine, self.journal).run(kind(request=f"r{self._calls}", **fields), now_ms=self.now_ms)
+        answer = Commands(self.engine, self.journal, {}).run(kind(request=f"r{self._calls}", **fields), now_ms=self.now_ms)
         self.commit()
         return None if answer is None else answer.reply
 

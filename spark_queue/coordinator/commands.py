@@ -25,7 +25,7 @@ from spark_queue.core.records import Followed, Record
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.status import queue_status
-from spark_queue.errors import CallerError, SparkQueueError
+from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.expressions import check_command, check_definitions
 from spark_queue.journal.pieces import cut_pieces
@@ -46,11 +46,15 @@ class Answer:
 
 
 class Commands:
-    """Runs commands on the engine. Their decisions must be committed before an answer leaves."""
+    """Runs commands on the engine. Their decisions must be committed before an answer leaves.
 
-    def __init__(self, engine: Engine, journal: JournalPort) -> None:
+    `troubles` has the trouble that keeps a message type from entering further, by its name, as it is at any time.
+    """
+
+    def __init__(self, engine: Engine, journal: JournalPort, troubles: Mapping[str, SparkQueueError]) -> None:
         self._engine = engine
         self._journal = journal
+        self._troubles = troubles
 
     def run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None = None) -> Answer | None:
         """Return the answer to a command, or None for a `Next` that finds nothing yet."""
@@ -132,10 +136,14 @@ class Commands:
                 looks.append(Record(body=found, message_type=name))
 
     def _look_on(self, state: JournalState, command: commands.Follow) -> Followed:
-        """Return where a message type goes on that was set aside; it must have been, or messages would enter twice or never."""
+        """Return where a message type goes on that was set aside, or that a missing file keeps from entering.
+
+        One of both it must be, or messages would never enter.
+        """
         what = f"Letting message type '{command.message_type}' go on elsewhere"
         known = _followed(state, command.message_type, what=what)
-        if known.stopped is None:
+        trouble = self._troubles.get(command.message_type)
+        if known.stopped is None and (trouble is None or trouble.code not in MESSAGE_FILE_CODES):
             next_step = "`sparkq status` shows the ones that are."
             raise CallerError("UNSUPPORTED_WRITE", what=what, reason="it is not set aside.", next_step=next_step)
         return self._journal.look_further(state.definitions.message_type(command.message_type), known, command.first)

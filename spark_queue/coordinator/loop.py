@@ -64,7 +64,7 @@ class Loop:
     ) -> None:  # fmt: skip
         self._journal = journal
         self._engine = engine
-        self._commands = Commands(engine, journal)
+        self._commands = Commands(engine, journal, entrance.trouble)
         self._entrance = entrance
         self._inbox = inbox
         self._clock = clock

@@ -160,14 +160,15 @@ def _changed(
         raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=definition.name, reason=reason)
     if before is not None and (before.columns, before.rename) == (definition.columns, definition.rename):
         return None
-    version, token = known.last
+    # Where its first files are still to enter, they do: it begins where it began.
+    version, token = (known.from_version, known.from_token) if known.begins_with_files else known.last
     # By the names that hold where it goes on: a table may give a name to another column meanwhile.
     columns = _columns(folder, definition, _look(folder, definition, max(version, 0)).meaning)
     if columns == known.columns.columns:
         return None
     return Followed(
         table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
-        retention=known.retention_ms, removed=tuple(known.removed.items()),
+        retention=known.retention_ms, beginning=known.begins_with_files, removed=tuple(known.removed.items()),
     )  # fmt: skip
 
 
@@ -185,7 +186,7 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
     head = _look(folder, definition)
     start = head.version if first is None else first - 1
     is_same = head.meaning.id == known.table_id and (stopped is None or stopped.error != "TABLE_REPLACED")
-    least = stopped.version if is_same and stopped is not None else 0
+    least = known.read_until + 1 if is_same else 0
     if not least - 1 <= start <= head.version:
         expected = f"a version from {least} to {head.version + 1}: earlier ones have entered, and later ones are not there yet"
         raise ConfigError("BAD_VALUE", key="from", where="follow", value=first, expected=expected)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,34 @@ def test_a_column_that_the_table_gains_comes_with_the_next_apply(followed: Follo
     write_deltalake(followed.table, wider, mode="append")
     followed.append(11, 1, schema_mode="merge")
     assert [(row["id"], row["price"]) for row in followed.receive()] == [(10, 7), (11, None)]
+
+
+def test_what_the_table_has_still_enters_first_where_a_column_comes_before_that(followed: Followed) -> None:
+    """R142, R143: a type that is set aside at its first files neither forgets them nor goes on without a word."""
+    moment = pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    followed.table += "_by_time"
+    write_deltalake(followed.table, rows(0, 1).append_column("at", moment), partition_by=["at"])
+    DeltaTable(followed.table).alter.set_table_properties({"delta.appendOnly": "false"})
+    followed.keys |= {"from": "beginning", "columns": "id BIGINT, at TIMESTAMP"}
+    journal = followed.create()
+    assert followed.ids_before("TABLE_UNSUPPORTED") == []
+    followed.keys["columns"] += ", item STRING"
+    assert [change.key for change in journal.apply(followed.definitions())] == ["columns"]
+    assert followed.ids_before("TABLE_UNSUPPORTED") == []
+
+
+def test_what_was_passed_over_before_anything_entered_is_counted_after_a_column_came(followed: Followed) -> None:
+    """R146."""
+    followed.keys |= {"on_change": "keep", "columns": "id BIGINT"}
+    journal = followed.create()
+    DeltaTable(followed.table).delete("id = 1")
+    assert followed.ids() == []
+    assert followed.queue.status().table_changes == 1
+    followed.keys["columns"] += ", item STRING"
+    journal.apply(followed.definitions())
+    assert followed.queue.status().table_changes == 1
+    followed.append(10, 1)
+    assert [(row["id"], row["item"]) for row in followed.receive()] == [(10, "item 10")]
 
 
 def test_its_topic_is_read_as_executors_do_before_anybody_entered_it(followed: Followed) -> None:

@@ -126,6 +126,22 @@ def test_a_queue_that_is_set_aside_for_files_that_are_gone_goes_on_without_them(
     assert followed.queue.status().alarm is None
 
 
+@pytest.mark.parametrize("queue", [{"filter": "item <> 'item 11'"}, {"priority": "id"}])
+def test_a_file_that_was_gone_before_it_entered_is_passed_by_a_word(
+    followed: Followed, sparkq: Terminal, queue: dict[str, str]
+) -> None:
+    """R148: whose rows nobody can judge any more, so nothing behind it enters either."""
+    followed.create(**queue)
+    followed.append(10, 2)
+    DeltaTable(followed.table).optimize.compact()
+    vacuum(followed)
+    followed.append(20, 1)
+    assert "[MESSAGE_FILE_MISSING]" in sparkq("follow", followed.path, "--catch-up").err
+    assert sparkq("follow", followed.path, "orders", "--from", "2").code == 0
+    assert followed.ids() == [20]
+    assert followed.queue.status().alarm is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -140,7 +140,7 @@ class FollowedTable:
         #: Where it was begun, or begun anew, the token of that commit, and when it was made: files from before stand there.
         self.from_version, self.from_token, self.from_ms = begun.version, begun.token, begun.committed
         #: The last version that left a record, and the token of that commit; none of the first where its files are to enter.
-        self.last: tuple[int, str] = (begun.version - 1, "") if begun.beginning else (begun.version, begun.token)
+        self.last = _last_read(begun)
         #: Whether the files of that version are still to enter.
         self.begins_with_files = begun.beginning
         #: Decoded paths of all files that commits have added since, whether they entered or not.
@@ -190,7 +190,7 @@ class FollowedTable:
         self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns)
         if (body.version, body.token) != self.last:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
-        self.last = (body.version, body.token)
+        self.last, self.begins_with_files = _last_read(body), body.beginning
         self.table_id, self.retention_ms, self.stopped = body.id, body.retention, None
         self.removed = {path: at_ms for path, at_ms in body.removed if path in self.entered}
 
@@ -215,6 +215,11 @@ class FollowedTable:
                     self.changes, self.changed_rows = self.changes + 1, self.changed_rows + passed.rows
             case Stopped() as stopped:
                 self.stopped = stopped
+
+
+def _last_read(begun: Followed) -> tuple[int, str]:
+    """Return the version behind which commits enter, and its token; none where the files of the first are to enter."""
+    return (begun.version - 1, "") if begun.beginning else (begun.version, begun.token)
 
 
 def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_change: str, recorded_version: int) -> Judged:

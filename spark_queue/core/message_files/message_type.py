@@ -106,7 +106,7 @@ class MessageTypeState:
                 self._retire(record)
 
     def _follow(self, body: Followed) -> None:
-        if self.followed is None or not self.entered_until:
+        if self.followed is None:
             self.followed = FollowedTable(body)
         else:
             self.followed.goes_on(body)

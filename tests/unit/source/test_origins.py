@@ -57,7 +57,7 @@ def test_a_lease_tells_of_each_message_where_it_was_first_published(sites: tuple
     who["incarnation"] = frankfurt.decide(commands.DrawIncarnation(**who)).incarnation
     frankfurt.decide(commands.Attach(**who, call=1, ack_mode="auto", max_backlog=100, filter=None, available_now=False))
     lease = frankfurt.decide(commands.Next(**who, call=2, finished=0, limit=100)).lease
-    of_coordinator = Commands(frankfurt.engine, frankfurt.opened)
+    of_coordinator = Commands(frankfurt.engine, frankfurt.opened, {})
     answer = of_coordinator.run(commands.Rows(**who, call=3, lease=lease), now_ms=frankfurt.now_ms)
     assert answer is not None
     assert answer.pieces is not None

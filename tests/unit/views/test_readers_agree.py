@@ -46,7 +46,7 @@ class Reign:
         opened = open_journal(journal.store)
         state, traits = state_at(opened).state, PreparedTraits(opened.traits)
         engine = Engine(state)
-        self._commands, self._now_ms = Commands(engine, opened), state.last_at_ms
+        self._commands, self._now_ms = Commands(engine, opened, {}), state.last_at_ms
         self._entrance = Sequencer(opened, engine, traits)
 
     def submit(self, call: Call) -> None:
