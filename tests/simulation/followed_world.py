@@ -94,11 +94,10 @@ class TablePeople(Client):
 
     def _make_anew(self) -> Steps:
         self.table.make_anew()
-        while True:
-            # A store that does not answer refuses it, too; what was done nevertheless may be done again (R148).
+        while sum(record.kind == Kind.FOLLOWED for record in self.world.log) == 1:
+            # Whoever asks before the coordinator has found another log is refused.
             with suppress(SparkQueueError):
                 yield from self.ask(commands.Follow, message_type=TYPE, first=0)
-                return
             yield
 
 

@@ -98,7 +98,11 @@ class WrittenTable:
             self.excused.update(self.contents[path] if is_excuse else ())
 
     def make_anew(self) -> None:
-        """Drop it, and make another one in its place."""
+        """Drop it, and make another one in its place, with as many commits.
+
+        A log that ends before what was read of it may be one whose store is away, so nothing comes of it until it has grown.
+        """
+        commits = len(self._bucket.tables[TABLE])
         for key in [key for key in self._bucket.objects if key.startswith(f"{TABLE}/")]:
             self._bucket.remove(key)
         del self._bucket.tables[TABLE], self._bucket.entries[TABLE]
@@ -106,6 +110,8 @@ class WrittenTable:
         self.removed.clear()
         self.is_anew = True
         self._make()
+        while len(self._bucket.tables[TABLE]) < commits:
+            self.append()
 
     @property
     def _files(self) -> dict[str, dict[str, Any]]:
