@@ -187,7 +187,7 @@ class FollowedWorld(DiskWorld):
         if not isinstance(reply, replies.RowsOf) or pieces is None:
             return
         self.note_order()
-        for bookmark, (path, found) in zip(pieces.column("bookmark").to_pylist(), self.read(pieces), strict=True):
+        for bookmark, (path, found) in zip(pieces.column("bookmark").to_numpy().tolist(), self.read(pieces), strict=True):
             # Whoever was deposed without knowing it may tell an old place, which VACUUM has taken.
             if found is None and (path in self.people.table.contents and self._may_be_gone(call, path)):
                 continue

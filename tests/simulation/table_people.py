@@ -119,7 +119,7 @@ class WrittenTable:
 
     def _make(self) -> None:
         keeps = {"delta.deletedFileRetentionDuration": f"interval {RETENTION_MS // 3_600_000} hours"}
-        metadata = {
+        metadata: dict[str, Any] = {
             "id": f"{self._random.getrandbits(64):x}", "name": None, "description": None, "partitionColumns": [], "createdTime": 0,
             "format": {"provider": "parquet", "options": {}}, "schemaString": msgspec.json.encode(_SCHEMA).decode(),
             "configuration": keeps,
