@@ -163,6 +163,10 @@ class SimulatedStore(Store):
             raise TooLargeError(key)
         return None if found is None else found[0]
 
+    def has(self, key: str) -> bool:
+        with self.step(f"looking for {key}"):
+            return key in self.bucket.objects
+
     def write(self, key: str, data: bytes) -> None:
         with self.step(f"writing {key}"):
             self.bucket.put(key, data)

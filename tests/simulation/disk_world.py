@@ -251,8 +251,9 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "DeltaTable", simulated_table.SimulatedTable)
         patch.setattr(delta, "back_off", lambda attempt: None)
-        for module in (record_blocks, control_table, peer_log):
+        for module in (record_blocks, control_table):
             patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
+        patch.setattr(peer_log, "_AHEAD", 1)
         for module in (record_blocks, reader, peer_log):
             patch.setattr(module, "read_known", simulated_table.known_files(record_blocks.read_known, known))
         patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=world_random(128), version=4))

@@ -144,7 +144,7 @@ class Driver(Client):
         run = started.reply.run
         if self.world.random.random() < 0.2:
             self.tell(commands.Renew, incarnation=self._incarnation, call=0, lease=lease, **self._common)
-        error = "fn raised" if rows and self.world.troubled and self.world.random.random() < 0.05 else None
+        error = self._failure(call.pieces)
         outcomes = () if error else self._outcomes(rows)
         self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
         yield
@@ -157,6 +157,10 @@ class Driver(Client):
         if self.world.random.random() < 0.5 and run.lease:
             self.tell(commands.Prove, run=run, **self._common)
         yield
+
+    def _failure(self, pieces: pa.Table) -> str | None:
+        """Return why a run of a batch fails; None where it does not."""
+        return "fn raised" if len(pieces) and self.world.troubled and self.world.random.random() < 0.05 else None
 
     def _outcomes(self, rows: BitMap64) -> tuple[commands.OutcomeRows, ...]:
         said = []

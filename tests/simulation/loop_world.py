@@ -203,7 +203,7 @@ class LoopWorld:
         for turn in range(rounds):
             for driver in self.drivers:
                 driver.step()
-            self.nodes[-1].step()
+            self._serve()
             if turn % 4 == 3 and all(driver.checkpoint.is_caught_up for driver in self.drivers):
                 if self.is_empty():
                     return
@@ -211,6 +211,10 @@ class LoopWorld:
                 self.advance(2_000)
             elif turn % 16 == 15:
                 self.advance(1_000)
+
+    def _serve(self) -> None:
+        """Let the last coordinator go on."""
+        self.nodes[-1].step()
 
     def is_empty(self) -> bool:
         """Return whether every message has reached its end."""

@@ -16,6 +16,7 @@ from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_upkeep import LOOK_MS
+from spark_queue.verification.of_state import of_state
 from spark_queue.views import state_at
 from spark_queue.views.messages import read_messages
 from tests.table_on_disk import DAY_MS, LEASE_MS, TableWorld
@@ -298,3 +299,16 @@ def test_of_another_table_no_file_is_there(tmp_path: Path) -> None:
     world.append(200, 1)
     assert world.enter() is None
     assert world.ids(world.rows(State.AVAILABLE)) == [200]
+
+
+def test_a_table_made_anew_and_followed_from_its_start_breaks_no_invariant(tmp_path: Path) -> None:
+    """R148: its versions begin anew, so they are lower than those that entered before."""
+    world = entered(TableWorld(tmp_path))
+    world.drop()
+    for number in range(4):
+        world.append(100 + number, 1)
+    assert world.enter() is not None
+    world.decide(commands.Follow, message_type="orders", first=0)
+    assert world.enter() is None
+    assert [segment.version for segment in world.known.segments] == [1, 2, 0, 1, 2, 3]
+    assert of_state(world.state) == []
