@@ -166,11 +166,13 @@ class FollowedLog:
                 raise self._replaced(version, "that version is another commit by now.")
             return
         store, key = self._folder.store, self._folder.key
-        if not versions_after(store, key, version):
+        is_later_there, table = bool(versions_after(store, key, version)), delta.open_table(store, key)
+        if table is None and not is_later_there:
             facts = {"doing": f"reading the log of {key}", "reason": f"its version {version} is not there, and no later one."}
             raise JournalError("STORE_FAILED", path=store.path, next_step="Check the table, then try again.", **facts)
-        table = delta.open_table(store, key)
         found = None if table is None else str(table.metadata().id)
+        if not is_later_there and table is not None:
+            raise self._replaced(version, f"the table there, with id {found}, has no version after {table.version()}.")
         if found != self.known.table_id:
             reason = f"version {version} was cleaned away, and the table there has id {found} instead of {self.known.table_id}."
             raise self._replaced(version, reason)

@@ -126,6 +126,22 @@ def test_another_log_in_its_place_is_found_out_before_anything_of_it_is_given(ta
         table.read(log)
 
 
+@pytest.mark.parametrize("is_old", [True, False], ids=["put back from a copy", "made anew"])
+def test_a_log_that_ends_before_what_was_read_is_found_out_too(table: Table, tmp_path: Path, *, is_old: bool) -> None:
+    """Its next versions would be taken for those that were read."""
+    copy = shutil.copytree(table.path, tmp_path / "copy")
+    table.append(2)
+    table.append(3)
+    log = table.log()
+    shutil.rmtree(table.path)
+    if is_old:
+        copy.rename(table.path)
+    else:
+        table.append(9)
+    with pytest.raises(JournalError, match="TABLE_REPLACED.*has no version after 0"):
+        table.read(log, after=2)
+
+
 def test_a_table_that_takes_its_place_between_two_looks_is_found_out(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the log is read on first, and looked back at then."""
     log, read_on = table.log(), FollowedLog._entries
