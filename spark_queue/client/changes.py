@@ -168,7 +168,8 @@ def _with_missed(changes: Iterable[Change], state: JournalState, wanted: Definit
     told = []
     for change in changes:
         name = change.where.removeprefix("[queues.").removesuffix("]")
-        begins = change.action == "reset" or (change.action == "add" and name in wanted.queues)
+        # A reset may name a queue that there is not, which is refused later.
+        begins = change.action in ("add", "reset") and name in wanted.queues
         known = state.message_types.get(wanted.queues[name].message_type) if begins else None
         count = 0 if known is None or known.followed is None else _missed(state, wanted.queues[name], known)
         if count:

@@ -127,8 +127,7 @@ class Queue:
         merge
             With writer ``spark``: gets the `delta.tables.DeltaTable` and the rows, and returns the MERGE, not yet executed.
         single_driver
-            With writer ``spark``: you say that this driver alone commits to the table, which allows stores where Spark's commit is
-            not safe with several, such as a laptop's disk. With a second one a batch may be lost.
+            With writer ``spark``: this driver alone commits to the table, as on a laptop's disk; a second one may lose a batch.
 
         Raises
         ------
