@@ -10,7 +10,7 @@ _COPIES = ("tests/unit/journal/test_table_copies.py",)
 _LOSSES = ("tests/unit/journal/test_table_losses.py",)
 
 FOLLOWING = (
-    Mutant("a compaction's files enter as new rows", "if is_append and file.data_change and", "if is_append and", _JUDGE),
+    Mutant("a compaction's files enter as new rows", "return is_append and file.data_change and", "return is_append and", _JUDGE),
     Mutant(
         "a file enters again that a commit had added before",
         " and file.path not in known.added and file.has_rows",

@@ -239,14 +239,14 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
         raise _changed(known, commit, message_type, reason)
     # With a `remove` old rows and new ones may stand in one file, and a path that is removed beside has only a new vector.
     is_append = not commit.removed and commit.operation != RESTORE
-    entering = tuple(
-        file
-        for file in commit.added
-        if is_append and file.data_change and not file.was_there and file.path not in known.added and file.has_rows
-    )
+
+    def enters(file: TableFile) -> bool:
+        return is_append and file.data_change and not file.was_there and file.path not in known.added and file.has_rows
+
+    entering = tuple(filter(enters, commit.added))
     _refuse_unreadable(known, commit, message_type, entering)
     what = CHANGE if changes else OLD_ROWS if commit.added else NO_ROWS
-    left_out = [file for file in commit.added if file not in entering]
+    left_out = [file for file in commit.added if not enters(file)]
     passed = Passed(
         version=commit.version,
         token=commit.token,
