@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import bad_argument
-from spark_queue.cli.output import ALARM_EXIT_CODE
+from spark_queue.cli.output import ALARM_EXIT_CODE, warn
 from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
 
 
@@ -70,8 +70,6 @@ def _go_on(target: VerbTarget, message_type: str, from_: str) -> None:
 
 
 def _catch_up(target: VerbTarget) -> None:
-    from spark_queue.cli.output import warn
-
     found = target.journal.catch_up()
     done = "The followed tables are read, and what is due of them is copied."
     text = f"{found.files:,} file(s) are still to be copied." if found.files else done

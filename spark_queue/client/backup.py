@@ -11,7 +11,7 @@ from pathlib import Path
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
-from spark_queue.journal.reader import open_control, open_reader, read_setup
+from spark_queue.journal.reader import open_control, open_reader, open_with_definitions, read_setup
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key, message_tables, messages_key
 from spark_queue.views import state_at
 
@@ -70,8 +70,8 @@ def back_up(store: Store, destination: Store) -> BackedUp:
         destination.create(key, content)
     destination.sync_all()
     _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})
-    records, message_types = open_control(destination).blocks[-1].last + 1, open_reader(destination).definitions().message_types
-    tables = tuple(sorted({each.table for each in message_types.values() if each.table is not None}))
+    records, (_, (_, definitions)) = open_control(destination).blocks[-1].last + 1, open_with_definitions(destination)
+    tables = tuple(sorted({each.table for each in definitions.message_types.values() if each.table is not None}))
     return BackedUp(journal=journal, records=records, objects=len(keys) + len(control), tables=tables)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from spark_queue.client.proving import ProvenLease
     from spark_queue.client.publisher import Publisher
     from spark_queue.client.queue import Queue
+    from spark_queue.core.commands import TableCommand
     from spark_queue.journal.commit import Published
 
 #: Definitions as users give them: a TOML file, or its tables as a dict.
@@ -150,11 +151,9 @@ class Journal(Handle):
         JournalError
             TABLE_UNSUPPORTED.
         """
-        from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
 
-        command = commands.Follow(message_type=message_type, first=version)
-        call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
+        self._decide(commands.Follow(message_type=message_type, first=version))
 
     @checked
     def catch_up(self, *, timeout: str = CATCH_UP_WITHIN) -> TablesRead:
@@ -204,10 +203,9 @@ class Journal(Handle):
         JournalError
             STORE_FAILED: the table's store does not say whether it has a file.
         """
-        from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
 
-        call_once(self.store, self.journal_id(), commands.GiveUpFiles(message_type=message_type), endpoint=self.endpoint)
+        self._decide(commands.GiveUpFiles(message_type=message_type))
 
     @checked
     def forget_lost(self, message_type: str) -> None:
@@ -225,10 +223,15 @@ class Journal(Handle):
         ConfigError
             UNKNOWN_MESSAGE_TYPE.
         """
-        from spark_queue.client.coordinator_client import call_once
         from spark_queue.core import commands
 
-        call_once(self.store, self.journal_id(), commands.ForgetLost(message_type=message_type), endpoint=self.endpoint)
+        self._decide(commands.ForgetLost(message_type=message_type))
+
+    def _decide(self, command: TableCommand) -> None:
+        """Have the coordinator decide what a person wants of a followed table."""
+        from spark_queue.client.coordinator_client import call_once
+
+        call_once(self.store, self.journal_id(), command, endpoint=self.endpoint)
 
     @checked
     def publish(

@@ -73,11 +73,9 @@ class Commands:
         except SparkQueueError:
             # Its receiver polls by itself next, and hears of it then.
             return answer
-        return (
-            answer
-            if granted is None
-            else Answer(reply=msgspec.structs.replace(answer.reply, granted=granted.reply), pieces=granted.pieces)
-        )
+        if granted is None:
+            return answer
+        return Answer(reply=msgspec.structs.replace(answer.reply, granted=granted.reply), pieces=granted.pieces)
 
     def _run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None) -> Answer | None:
         state = self._engine.state

@@ -19,6 +19,7 @@ from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_p
 from spark_queue.coordinator.reign_clock import ReignClock
 from spark_queue.coordinator.rights import refusal
 from spark_queue.core import commands, replies
+from spark_queue.core.deciding.agenda import Follower
 from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
@@ -447,11 +448,11 @@ class Loop:
 
         Of hundreds that wait only those are looked at for which there may be something, or whose time is over.
         """
-        stirred = self._engine.take_stirred()
+        changed = self._engine.take_changed(Follower.POLLS)
         left, backlogs = list[WaitingPoll](), dict[str, Counter[str]]()
         too_many = len(self._polls) - WAITING_MAX
         for place, poll in enumerate(self._polls):
-            if too_many <= place < self._known_polls and not self._is_stirred(poll, stirred, now_ms):
+            if too_many <= place < self._known_polls and not self._needs_look(poll, changed, now_ms):
                 left.append(poll)
                 continue
             if poll.call.abandoned():
@@ -477,14 +478,14 @@ class Loop:
                     self._answer(poll.call, nothing)
         self._polls, self._known_polls = left, len(left)
 
-    def _is_stirred(self, poll: WaitingPoll, stirred: Collection[str], now_ms: int) -> bool:
+    def _needs_look(self, poll: WaitingPoll, changed: Collection[str], now_ms: int) -> bool:
         """Return whether a poll may have to be answered: something has happened to its queue, or its time is over."""
         if isinstance(poll.request, wire.AwaitPublish) or now_ms >= poll.until_ms or poll.message_type in self._entrance.trouble:
             return True
         queue = poll.request.queue
         # What peers say of a queue that several instances share is not recorded.
         ledger = self._engine.state.queues.get(queue)
-        return queue in stirred or ledger is None or ledger.is_replicated
+        return queue in changed or ledger is None or ledger.is_replicated
 
     def _has_ended(self, poll: WaitingPoll, now_ms: int) -> bool:
         return isinstance(poll.request, commands.Next) and self._engine.has_ended(poll.request, now_ms=now_ms)
@@ -499,7 +500,7 @@ class Loop:
         queue = poll.request.queue
         if queue not in backlogs and queue in self._engine.state.queues:
             backlogs[queue] = self._engine.state.ledger(queue).backlogs()
-        if self._engine.has_nothing_for(poll.request, backlogs.get(queue, {}), now_ms=now_ms):
+        if self._engine.has_nothing_for(poll.request, backlogs.get(queue, Counter()), now_ms=now_ms):
             return False
         self._note_waiting(queue, now_ms)
         if self._run(poll.call, poll.request, now_ms):
@@ -533,7 +534,7 @@ class Loop:
             self._seen_at_ms = now_ms
         for call, answer in (*ready, *quiet):
             call.answer(answer.reply, answer.pieces)
-        self._bell.ring(self._engine.state, self._engine.take_changed(), now_ms=self._clock.now_ms())
+        self._bell.ring(self._engine.state, self._engine.take_changed(Follower.ALARMS), now_ms=self._clock.now_ms())
         return bool(records)
 
     def _keep_up(self) -> None:

@@ -390,7 +390,7 @@ class Follow(Command, frozen=True, kw_only=True):
 
 
 class GiveUpFiles(Command, frozen=True, kw_only=True):
-    """Let what is needed of files of a followed table be lost that its store does not have, and fold the log again (R155).
+    """Count the messages as lost whose files the store of a followed table does not have, and fold the log again (R155).
 
     Answered with `Done`.
     """

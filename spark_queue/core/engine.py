@@ -8,7 +8,8 @@ fails, the process ends, and after an error half-way, the coordinator folds the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -205,7 +206,7 @@ class Engine:
                 shares.note_poll(known, limit=poll.limit, overrun=overrun, now_ms=now_ms)
                 self._agenda.note((poll.queue,))
 
-    def has_nothing_for(self, poll: commands.Next, backlogs: Mapping[str, int], *, now_ms: int) -> bool:
+    def has_nothing_for(self, poll: commands.Next, backlogs: Counter[str], *, now_ms: int) -> bool:
         """Return whether nothing can be there for a poll that was decided about before, and waits; most have nothing.
 
         A decision about each of hundreds, whenever something comes for one of them, would take longer than all the rest.
@@ -224,9 +225,9 @@ class Engine:
         if not self.has_something(poll.queue, now_ms=now_ms):
             return True
         shares = self._shares[poll.queue]
-        if not shares.kept.get(known.name) and shares.keeps_all(ledger, now_ms):
+        if not shares.kept.get(known.name) and shares.keeps_all(ledger, backlogs, now_ms):
             return True
-        return backlogs.get(known.name, 0) >= backlog_limit(ledger, known)
+        return backlogs[known.name] >= backlog_limit(ledger, known)
 
     def pull(self, pulled: Pulled, *, now_ms: int) -> None:
         """Take over what a peer's log says (DESIGN 17.3)."""
@@ -427,13 +428,9 @@ class Engine:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""
         return self._agenda.next_due_ms()
 
-    def take_stirred(self) -> Collection[str]:
-        """Return the queues that may have changed since the last call, for the polls that wait."""
-        return self._agenda.pop_due(Follower.POLLS)
-
-    def take_changed(self) -> Collection[str]:
-        """Return the queues that may have changed since the last call, for the alarm bell."""
-        return self._agenda.pop_due(Follower.ALARMS)
+    def take_changed(self, follower: Follower) -> Collection[str]:
+        """Return the queues that may have changed since the last call for a reader of changes."""
+        return self._agenda.pop_due(follower)
 
     def _due_ms(self, queue: str) -> int | None:
         if queue in self.state.queues:

@@ -35,7 +35,7 @@ from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.opening import opened
-from spark_queue.journal.read_ahead import read_ahead
+from spark_queue.journal.read_ahead import read_ahead, read_together
 from spark_queue.journal.store import TooLargeError, log_key
 from spark_queue.journal.table_meaning import meaning_of, unsupported_protocol
 from spark_queue.journal.table_snapshot import adds_at
@@ -167,12 +167,12 @@ class FollowedLog:
             return
         store, key = self._folder.store, self._folder.key
         is_later_there, table = bool(versions_after(store, key, version)), delta.open_table(store, key)
-        if table is None and not is_later_there:
+        found = None if table is None else str(table.metadata().id)
+        if not is_later_there:
+            if table is not None:
+                raise self._replaced(version, f"the table there, with id {found}, has no version after {table.version()}.")
             facts = {"doing": f"reading the log of {key}", "reason": f"its version {version} is not there, and no later one."}
             raise JournalError("STORE_FAILED", path=store.path, next_step="Check the table, then try again.", **facts)
-        found = None if table is None else str(table.metadata().id)
-        if not is_later_there and table is not None:
-            raise self._replaced(version, f"the table there, with id {found}, has no version after {table.version()}.")
         if found != self.known.table_id:
             reason = f"version {version} was cleaned away, and the table there has id {found} instead of {self.known.table_id}."
             raise self._replaced(version, reason)
@@ -300,7 +300,7 @@ def _row_counts(folder: Folder, adds: Sequence[_Add], needed: Sequence[bool]) ->
     """Return how many rows each file has by its statistics, or else by its footer, where that is `needed`."""
     counts = [_count(add.stats) for add in adds]
     uncounted = [number for number, is_needed in enumerate(needed) if is_needed and counts[number] is None]
-    read = read_ahead(partial(_footer_rows, folder), [adds[number].path for number in uncounted], at_once=AT_ONCE)
+    read = read_together(partial(_footer_rows, folder), [adds[number].path for number in uncounted], at_once=AT_ONCE)
     for number, rows in zip(uncounted, read, strict=True):
         counts[number] = rows
     return counts

@@ -93,19 +93,10 @@ class MessageUpkeep:
         commits or stages anew within an hour.
         """
         # First the store, then the table: a file that is committed in between stands in the table.
-        candidates = unnamed_files(work.store, work.message_type, named)
-        # By the store's own clock too, since a host with a wrong clock must not delete files of their publishers.
-        before_ms = min(work.now_ms, work.store.time_ms()) - self._limits.kept_ms
+        old = unnamed_since(work.store, work.message_type, named, replaced, now_ms=work.now_ms, kept_ms=self._limits.kept_ms)
         work.refresh()
         standing = work.sizes().keys()
-        folder = f"{work.key}/"
-        gone = [
-            entry.key
-            for entry in candidates
-            if entry.modified_ms < before_ms
-            and (name := entry.key.removeprefix(folder)) not in standing
-            and replaced.get(name, before_ms - 1) < before_ms
-        ]
+        gone = [key for key in old if key.removeprefix(f"{work.key}/") not in standing]
         work.store.delete(gone)
         if gone:
             _LOG.info("Deleted %d message files of type '%s' that nothing names.", len(gone), work.message_type)
@@ -116,6 +107,17 @@ def unnamed_files(store: Store, message_type: str, standing: Collection[str]) ->
     folder = f"{messages_key(message_type)}/"
     found = [(entry, entry.key.removeprefix(folder)) for entry in store.list(folder.rstrip("/"))]
     return [entry for entry, name in found if _OUR_NAME.fullmatch(name) and name not in standing]
+
+
+def unnamed_since(
+    store: Store, message_type: str, named: Collection[str], replaced: Mapping[str, int], *, now_ms: int, kept_ms: int
+) -> list[str]:
+    """Return the keys of files that nothing has named for `kept_ms`; `replaced` are those that messages have left, and when."""
+    candidates = unnamed_files(store, message_type, named)
+    # By the store's own clock too, since a host with a wrong clock must not delete files that others have just made.
+    before_ms, folder = min(now_ms, store.time_ms()) - kept_ms, f"{messages_key(message_type)}/"
+    old = [entry.key for entry in candidates if entry.modified_ms < before_ms]
+    return [key for key in old if replaced.get(key.removeprefix(folder), before_ms - 1) < before_ms]
 
 
 def may_delete(state: JournalState, message_type: str, *, now_ms: int, kept_ms: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -12,8 +12,17 @@ _Asked = TypeVar("_Asked")
 _Found = TypeVar("_Found")
 
 
+def read_together(ask: Callable[[_Asked], _Found], asked: Sequence[_Asked], *, at_once: int) -> Iterator[_Found]:
+    """Yield the answers to questions about things that are there, in their order; up to `at_once` are asked from the first."""
+    if len(asked) < 2:
+        yield from map(ask, asked)
+        return
+    with ThreadPoolExecutor(min(at_once, len(asked))) as readers:
+        yield from readers.map(ask, asked)
+
+
 def read_ahead(ask: Callable[[_Asked], _Found], asked: Iterable[_Asked], *, at_once: int) -> Iterator[_Found]:
-    """Yield the answers to questions, in their order.
+    """Yield the answers to questions of which nobody knows how many there are, in their order.
 
     The first is asked alone, since it may tell that there is nothing more; then the more are under way the more have been answered,
     up to `at_once`. Some may have been asked in vain where the caller stops.

@@ -15,7 +15,7 @@ from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
-from spark_queue.journal.message_upkeep import MessageLimits, may_delete, unnamed_files
+from spark_queue.journal.message_upkeep import MessageLimits, may_delete, unnamed_since
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_copies import NeededFile, copy_files, missing_files
 
@@ -112,14 +112,7 @@ class _Sweeping:
 
     def run(self, store: Store, *, is_durable: bool) -> Iterable[CopiedFile | MissingFile]:
         del is_durable
-        candidates = unnamed_files(store, self.message_type, self.named)
-        # By the store's own clock too, since a host with a wrong clock must not delete the copy that another reign has just made.
-        before_ms = min(self.now_ms, store.time_ms()) - self.kept_ms if candidates else 0
-        gone = [
-            entry.key
-            for entry in candidates
-            if entry.modified_ms < before_ms and self.replaced.get(entry.key.rpartition("/")[2], before_ms - 1) < before_ms
-        ]
+        gone = unnamed_since(store, self.message_type, self.named, self.replaced, now_ms=self.now_ms, kept_ms=self.kept_ms)
         store.delete(gone)
         if gone:
             _LOG.info("Deleted %d copies of files of message type '%s' that nothing names.", len(gone), self.message_type)

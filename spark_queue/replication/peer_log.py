@@ -19,7 +19,7 @@ from spark_queue.journal import control_table
 from spark_queue.journal.control_table import ControlTable, OddLogError, brought_by
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
 from spark_queue.journal.log_listing import versions_after
-from spark_queue.journal.read_ahead import read_ahead
+from spark_queue.journal.read_ahead import read_ahead, read_together
 from spark_queue.journal.record_blocks import RecordBlock, read_known
 from spark_queue.journal.record_table import CONTROL_SCHEMA, NewerDetailError, detail_of, to_unchecked_records
 from spark_queue.journal.store import CONTROL, Store, log_key
@@ -124,7 +124,7 @@ class PeerLog:
         return chunk
 
     def _rows_of(self, blocks: Sequence[RecordBlock], first: int) -> Iterator[pa.Table]:
-        return read_ahead(lambda block: self._rows(block, max(first, block.first)), blocks, at_once=_AHEAD)
+        return read_together(lambda block: self._rows(block, max(first, block.first)), blocks, at_once=_AHEAD)
 
     def _rows(self, block: RecordBlock, first: int) -> pa.Table:
         if block.is_file:

@@ -15,7 +15,7 @@ from pyspark.sql.utils import is_remote
 from spark_queue.client.rights import check_writes
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
-from spark_queue.core.definitions.definition import MessageTypeDefinition, QueueDefinition
+from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition, QueueDefinition
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, JournalError, LeaseError, SparkQueueError
 from spark_queue.journal.catalog import location_of
@@ -90,7 +90,7 @@ class SinkWrapper(BatchWrapper):
         if isinstance(sink, SinkTable):
             sink.refuse_inside(self._store)
             _refuse_source(sink, self._store, queue, definitions.message_type(queue.message_type))
-        self._check_writes()
+        self._check_writes(definitions)
         sink.check()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -110,10 +110,9 @@ class SinkWrapper(BatchWrapper):
                     self._opened = SinkTable(table, options)
         return self._opened
 
-    def _check_writes(self) -> None:
-        """Refuse a topic that this caller may not publish to by now."""
-        definitions = None if self._journal is None else self._journal.definitions()
-        if definitions is not None and definitions.principals:
+    def _check_writes(self, definitions: Definitions) -> None:
+        """Refuse a topic that this caller may not publish to."""
+        if self._journal is not None and definitions.principals:
             check_writes(definitions, [str(self._topic)], partial(self._endpoint.token, self._store))
 
     def _start(self, reporter: RunReporter) -> replies.RunStarted:
@@ -182,7 +181,9 @@ class SinkWrapper(BatchWrapper):
         if not told.messages:
             # It landed in an earlier run.
             return ()
-        self._check_writes()
+        if self._journal is not None:
+            # They may have changed since the last batch.
+            self._check_writes(self._journal.definitions())
         rows, outcomes = self._rows(self._call(self._fn, batch, batch_id), batch)
         fields: list[dict[str, Any]] = rows.schema.jsonValue()["fields"]
         plan = self._sink().plan(fields, partition_by=self._partition_by, merges_schema=self._merge_schema)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ def beginning(bench: Bench) -> Iterator[Figure]:
         process = psutil.Process(serving(journal.store, journal.journal_id()).pid)
         _await_version(journal, 0)
         took_s, used_mib = time.perf_counter() - began_s, process.memory_full_info().uss / 2**20
-        peak_mib = int(_peak_kib(process.pid)) / 1024
+        peak_mib = _peak_mib(process.pid)
     finally:
         kill_serving(journal)
     what = f"a table of {_FILES:,} files, from `init` until all its rows are in a queue"
@@ -238,7 +238,7 @@ def _add(number: int, rows: int) -> dict[str, Any]:
     return {"add": {"path": f"part-{number:08d}.parquet", "partitionValues": {}, **about}}
 
 
-def _peak_kib(pid: int) -> str:
+def _peak_mib(pid: int) -> float:
     """Return the most memory that a process has had, as the system tells it."""
-    lines: Callable[[], list[str]] = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines
-    return next(line.split()[1] for line in lines() if line.startswith("VmHWM"))
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

@@ -6,7 +6,6 @@ A failure names the world's seed; keep it in `KEPT_SEEDS`.
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from pyroaring import BitMap64
 
@@ -17,18 +16,11 @@ from tests.simulation import promises
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.followed_world import FollowedWorld, simulated_tables
 from tests.simulation.seeds import over_seeds
-from tests.simulation.test_journal import folded
+from tests.simulation.test_journal import QUEUES, folded
 from tests.simulation.test_loop import acknowledged_by_nobody
 
 #: Seeds that once failed, and what was broken.
 KEPT_SEEDS: dict[int, str] = {}
-
-#: One for each kind of queue, in turn; without expressions, which other tests evaluate.
-QUEUES: tuple[dict[str, Any], ...] = (
-    {"max_deliveries": 3, "max_cancels": 1, "dead_letter_queue": "FAILED"},
-    {"semantics": "at-most-once"},
-    {"max_backlog": 12, "fairness": "round-robin"},
-)
 
 
 def run(seed: int) -> FollowedWorld:

@@ -73,12 +73,11 @@ class Shares:
             return None
         return (subscription, poll.limit) if now_ms < poll.at_ms + ledger.definition.fairness_window_ms else None
 
-    def keeps_all(self, ledger: QueueLedger, now_ms: int) -> bool:
+    def keeps_all(self, ledger: QueueLedger, backlogs: Counter[str], now_ms: int) -> bool:
         """Return whether each message that could be granted is kept for a subscription that polls and has room for it."""
-        kept, backlogs = BitMap64(), None
+        kept = BitMap64()
         for name, part in self.kept.items():
             if part and (found := self._polling(name, ledger, now_ms)) is not None:
-                backlogs = ledger.backlogs() if backlogs is None else backlogs
                 subscription, limit = found
                 if len(part) <= min(limit, room_within(ledger, subscription, backlogs)):
                     kept |= part

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from spark_queue.journal.read_ahead import read_ahead
+from spark_queue.journal.read_ahead import read_ahead, read_together
 from tests.waiting import wait_until
 
 
@@ -61,3 +61,15 @@ def test_an_error_is_raised_in_its_turn() -> None:
         found.extend(read_ahead(ask, range(10), at_once=4))
     answers = read_ahead(ask, range(10), at_once=4)
     assert [next(answers) for _ in range(3)] == [1 / 3, 1 / 2, 1.0]
+
+
+def test_things_that_are_there_are_asked_for_together_from_the_first() -> None:
+    ask = Slow()
+    reader = threading.Thread(target=lambda: list(read_together(ask, range(5), at_once=3)))
+    reader.start()
+    wait_until(lambda: len(ask.asked) == 3)
+    ask.let_go(5)
+    reader.join(30)
+    assert not reader.is_alive()
+    assert sorted(ask.asked) == list(range(5))
+    assert list(read_together(lambda number: -number, range(4), at_once=3)) == [0, -1, -2, -3]

@@ -43,6 +43,15 @@ def kept(world: TableWorld) -> list[Any]:
     return sorted(file.kept for record in world.records(Kind.MOVED) for file in record.body_as(Moved).files)
 
 
+def copy_unrecorded(world: TableWorld) -> None:
+    """Rewrite all files, and let those that were removed be copied, before anybody records that."""
+    world.optimize()
+    world.enter()
+    world.now_ms += 3 * DAY_MS
+    world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
+    world.journal._upkeep.finish()
+
+
 def assert_folds_alike(world: TableWorld) -> None:
     """Look whether the log alone gives the state of the reign, also when it is folded at the next start."""
     now, anew = digest(world.state), world.folded_anew()
@@ -142,11 +151,7 @@ def test_a_file_that_the_table_has_again_is_not_copied(world: TableWorld) -> Non
 
 def test_a_copy_of_a_file_that_the_table_has_again_meanwhile_is_not_taken(world: TableWorld) -> None:
     """R151, R152."""
-    world.optimize()
-    world.enter()
-    world.now_ms += 3 * DAY_MS
-    world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
-    world.journal._upkeep.finish()
+    copy_unrecorded(world)
     DeltaTable(world.table).restore(2)
     world.enter()
     found = world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
@@ -194,11 +199,7 @@ def test_a_lease_keeps_the_places_that_it_was_told(world: TableWorld) -> None:
 
 def test_a_copy_that_lacks_what_a_queue_needs_by_now_is_not_taken(world: TableWorld) -> None:
     """R152: only what all queues need is left behind; a queue may begin while the copy is made."""
-    world.optimize()
-    world.enter()
-    world.now_ms += 3 * DAY_MS
-    world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
-    world.journal._upkeep.finish()
+    copy_unrecorded(world)
     world.apply(LATER={"underlying_topic": "orders", "recovery_point": "epoch"})
     found = world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
     assert len(found) == 2
@@ -214,11 +215,7 @@ def test_a_copy_that_lacks_what_a_queue_needs_by_now_is_not_taken(world: TableWo
 
 def test_a_kill_between_copy_and_record_loses_nothing(world: TableWorld) -> None:
     """R152: the next reign copies anew, and what nothing names goes a day later."""
-    world.optimize()
-    world.enter()
-    world.now_ms += 3 * DAY_MS
-    world.journal.upkeep(epoch=world.epoch, state=world.state, now_ms=world.now_ms)
-    world.journal._upkeep.finish()
+    copy_unrecorded(world)
     copies = Path(world.store.uri("messages/orders"))
     left = set(copies.iterdir())
     world.begin()
