@@ -204,7 +204,7 @@ class CoordinatorClient:
     def call_for_places(
         self, request: commands.Next | commands.SettleHeld, *, timeout_s: float | None = None
     ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Send a request and return its reply, and beside a receiver's lease its places, as `pieces` of `RowRanges`."""
+        """Send a request and return its reply, and the places that came with a lease, as `pieces` of `RowRanges`."""
         reply, parts = self._ask(request, timeout_s)
         return reply, pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
 

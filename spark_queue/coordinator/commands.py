@@ -16,6 +16,7 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.deciding import barrier
+from spark_queue.core.deciding.granting import tells_rows
 from spark_queue.core.deciding.losing import lost_record
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
@@ -185,14 +186,17 @@ class Commands:
         return ledger is not None and ledger.receives(poll.subscription)
 
     def _granted(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
-        """Add what a stream shows, or, for a receiver, which asks no second time, the places of its messages (R135)."""
-        if not self._receives(poll):
-            return self._with_status(poll, reply, now_ms, who)
+        """Add the places of the messages, and what a stream shows; a receiver asks no second time (R135)."""
         ledger = self._engine.state.ledger(poll.queue)
         lease = ledger.leases[reply.lease]
-        # Of an at-most-once lease nothing is leased any more.
-        rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
-        return Answer(reply=reply, pieces=self._pieces(poll, rows, is_barrier=lease.is_barrier))
+        if self._receives(poll):
+            # Of an at-most-once lease nothing is leased any more.
+            rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
+            return Answer(reply=reply, pieces=self._pieces(poll, rows, is_barrier=lease.is_barrier))
+        answer = self._with_status(poll, reply, now_ms, who)
+        if not tells_rows(ledger, lease):
+            return answer
+        return replace(answer, pieces=self._pieces(poll, lease.rows, is_barrier=lease.is_barrier))
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count hidden messages, or it was dropped or set aside while its caller waited."""

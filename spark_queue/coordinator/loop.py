@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.held_proofs import HeldProofs
+from spark_queue.coordinator.held_calls import HeldCalls
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
@@ -24,7 +24,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
-from spark_queue.journal.log_looks import LogLooks
+from spark_queue.journal.log_looks import SILENT_MS, LogLooks
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
@@ -95,7 +95,7 @@ class Loop:
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
-        self._held = HeldProofs()
+        self._held = HeldCalls()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -434,8 +434,16 @@ class Loop:
 
     def _looks_at(self, message_type: str, now_ms: int) -> LogLooks:
         if message_type not in self._looks:
-            self._looks[message_type] = LogLooks(now_ms, self._entrance.silent_ms(message_type))
+            self._looks[message_type] = LogLooks(now_ms, self._silent_ms(message_type))
         return self._looks[message_type]
+
+    def _silent_ms(self, message_type: str) -> int:
+        """Return the longest time between two looks at a message log."""
+        try:
+            return self._entrance.silent_ms(message_type)
+        except Exception:  # noqa: BLE001 - whatever is wrong with its log, the look says so, and keeps its messages out alone.
+            _LOG.exception("How often the log of message type '%s' is to be looked at cannot be determined.", message_type)
+            return SILENT_MS
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:

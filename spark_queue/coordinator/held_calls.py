@@ -1,16 +1,21 @@
-"""Proofs, which wait a moment for the next call of their subscription, with which they share a commit (DESIGN 6)."""
+"""Calls whose answers nobody needs soon: they wait a moment for the next one of their subscription (DESIGN 6).
+
+Both share a commit, or a look at the control log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands
 
-#: How long a proof waits at most, in milliseconds: a stream that has a batch behind it asks for the next one at once. Only the
-#: listener of its query waits for the answer.
-HELD_MS = 150
+#: How long a call of each kind waits at most, in milliseconds. A stream that has a batch behind it asks for the next one at once,
+#: and one that has taken the rows of a batch begins its function once Spark has planned it. Only the listener of its query, or a
+#: thread, waits for the answer.
+HELD_MS: Mapping[type, int] = MappingProxyType({commands.Prove: 150, commands.RowsTaken: 1_000})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +24,8 @@ class _Held:
     until_ms: int
 
 
-class HeldProofs:
-    """Proofs of batches, until their stream asks for the next one, or has had the time to."""
+class HeldCalls:
+    """Such calls, until their stream makes its next one, or has had the time to."""
 
     def __init__(self) -> None:
         self._held: list[_Held] = []
@@ -35,10 +40,10 @@ class HeldProofs:
 
         Where something `is_due` none is held: their leases must not end while they wait.
         """
-        self._held += [_Held(call, now_ms + HELD_MS) for call in calls if isinstance(call.request, commands.Prove)]
+        self._held += [_Held(call, now_ms + HELD_MS[type(call.request)]) for call in calls if type(call.request) in HELD_MS]
         if not self._held:
             return list(calls)
-        others = [call for call in calls if not isinstance(call.request, commands.Prove)]
+        others = [call for call in calls if type(call.request) not in HELD_MS]
         heard = {_subscription(call) for call in (*others, *waiting)}
         ready = [each for each in self._held if is_due or each.until_ms <= now_ms or _subscription(each.call) in heard]
         self._held = [each for each in self._held if each not in ready]
