@@ -16,7 +16,6 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.deciding import barrier
-from spark_queue.core.deciding.granting import tells_rows
 from spark_queue.core.deciding.losing import lost_record
 from spark_queue.core.definitions import parsing
 from spark_queue.core.engine import Engine
@@ -194,7 +193,8 @@ class Commands:
             rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
             return Answer(reply=reply, pieces=self._pieces(poll, rows, is_barrier=lease.is_barrier))
         answer = self._with_status(poll, reply, now_ms, who)
-        if not tells_rows(ledger, lease):
+        if not lease.is_whole:
+            # To be asked for its rows is to resume it, or, at most once, to give them to the first who asks.
             return answer
         return replace(answer, pieces=self._pieces(poll, lease.rows, is_barrier=lease.is_barrier))
 

@@ -17,7 +17,6 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
 from spark_queue.core.commands import OutcomeRows
-from spark_queue.core.deciding.granting import tells_rows
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Incarnation, Outcome, Record
 from spark_queue.core.state.letters import dead_letters
@@ -111,9 +110,8 @@ class Driver(Consumer):
             granted = self._planner_call(commands.Next, finished=finished, limit=self.world.random.choice((1, 3, 8)))
             if granted is None:
                 continue
-            ledger = self.world.coordinator.engine.state.queues[self.queue]
-            lease = ledger.leases[granted.lease]
-            self.given = (lease.number, lease.rows.copy()) if tells_rows(ledger, lease) else None
+            lease = self.world.coordinator.engine.state.queues[self.queue].leases[granted.lease]
+            self.given = (lease.number, lease.rows.copy()) if lease.is_whole else None
             yield
             self._begin(granted.lease)
             yield

@@ -62,12 +62,6 @@ def granted(work: UnitOfWork, lease: Lease, *, alone: bool = False) -> Granted:
     return Granted(lease=lease.number, messages=messages, leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms, alone=alone)
 
 
-def tells_rows(ledger: QueueLedger, lease: Lease) -> bool:
-    """Return whether the rows of a lease that is given are told with it: nothing else would come of being asked for them (P1)."""
-    # The first planner start that asks gets those of an at-most-once lease.
-    return lease.is_whole and (lease.is_barrier or not ledger.definition.at_most_once)
-
-
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:
     """Return the messages that the model of fairness gives to the asker now; those of others are kept for them (R32 to R35)."""
     ledger, queue, shares = work.ledger, work.ledger.definition, work.shares

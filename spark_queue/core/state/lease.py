@@ -83,7 +83,7 @@ class Lease:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its batch may read it again as it is: nothing of it went back, or nothing of it can."""
+        """Whether its rows may be read as they are: nothing of it went back, or nothing of it can; never one of at most once."""
         return self.is_barrier or self.has_landed or len(self.leased) == len(self.rows)
 
     @property
