@@ -208,8 +208,8 @@ class CoordinatorClient:
         reply, parts = self._ask(request, timeout_s)
         return reply, pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
 
-    def nudge(self, message_type: str) -> bool:
-        """Tell the coordinator of a publish, and return whether there is one to be told.
+    def nudge(self, message_type: str, version: int | None = None) -> bool:
+        """Tell the coordinator of a publish, at a version of its log, and return whether there is one to be told.
 
         It would find out by itself a little later, so nothing is raised.
         """
@@ -218,7 +218,7 @@ class CoordinatorClient:
             is_known = self._connection is not None or self._endpoint.addresses is not None
             is_known = is_known or read_advertisement(self._store, self._journal_id) is not None
             if is_known:
-                self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
+                self.call(wire.Nudge(message_type=message_type, log_version=version), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
             _LOG.debug("The coordinator was not notified: %s", reason)
         return is_known

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
@@ -52,6 +53,15 @@ QUIET_MS = 5_000
 SLEPT_MS = 3_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What of a message log is to be read."""
+
+    finds_gaps: bool
+    #: The version with which it ends; None for the head, which only a look at the next one finds.
+    until: int | None
+
+
 class ReignEndedError(Exception):
     """Something failed half-way that is nobody's own: memory can no longer be trusted, and nothing of it was committed."""
 
@@ -90,8 +100,8 @@ class Loop:
         #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
         self._quiet: list[tuple[Call, Answer]] = []
         self._seen_at_ms = -QUIET_MS
-        #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
-        self._tails: dict[str, bool] = {}
+        #: Message types whose logs must be read before this group is answered.
+        self._tails: dict[str, _Reading] = {}
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
@@ -337,7 +347,7 @@ class Loop:
             self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), request.message_type))
             return
         self._told.add(request.message_type)
-        self._read_log(request.message_type, finds_gaps=False)
+        self._read_log(request.message_type, finds_gaps=False, until=request.log_version)
         self._answer(call, Answer(reply=replies.Done()))
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
@@ -415,19 +425,26 @@ class Loop:
         """Return the newest version of a message log that was read."""
         return max(self._engine.state.message_types[message_type].version, self._entrance.read_until.get(message_type, -1))
 
-    def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
-        self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
+    def _read_log(self, message_type: str, *, finds_gaps: bool, until: int | None = None) -> None:
+        known = self._tails.get(message_type)
+        if known is not None:
+            finds_gaps |= known.finds_gaps
+            until = None if until is None or known.until is None else max(until, known.until)
+        self._tails[message_type] = _Reading(finds_gaps, until)
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
         told, self._told = self._told, set()
-        for message_type, finds_gaps in tails.items():
+        for message_type, reading in tails.items():
             if not self._peers.may_enter(message_type, now_ms=now_ms):
                 continue
-            before = self._read_until(message_type)
-            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
+            before, finds_gaps = self._read_until(message_type), reading.finds_gaps
+            if reading.until is not None and before >= reading.until:
+                # Another look was faster than the word of its publisher.
+                continue
+            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps, until=reading.until):
                 # More is waiting than fits one group: go on in the next.
-                self._read_log(message_type, finds_gaps=finds_gaps)
+                self._read_log(message_type, finds_gaps=finds_gaps, until=reading.until)
             # A publisher that announces its messages will announce the next, too.
             came = message_type not in told and self._read_until(message_type) > before
             self._looks_at(message_type, now_ms).looked(now_ms, came=came, searched=finds_gaps)

@@ -46,6 +46,8 @@ class Nudge(Command, frozen=True, kw_only=True):
     subject = "message_type"
 
     message_type: str
+    #: The version of its log that has them, behind which nobody need look now; None for the whole log.
+    log_version: int | None = None
 
 
 class AwaitPublish(Command, frozen=True, kw_only=True):
