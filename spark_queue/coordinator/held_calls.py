@@ -32,8 +32,8 @@ class HeldCalls:
 
     @property
     def due_ms(self) -> int | None:
-        """When the first of them waits no longer; None where none waits."""
-        return min((each.until_ms for each in self._held), default=None)
+        """When the first of them wait no longer; None where none waits."""
+        return min(self._until_ms().values(), default=None)
 
     def release(self, calls: Sequence[Call], waiting: Iterable[Call], *, is_due: bool, now_ms: int) -> list[Call]:
         """Return the calls to serve now, held ones first; `waiting` are polls that wait at the coordinator already.
@@ -45,9 +45,18 @@ class HeldCalls:
             return list(calls)
         others = [call for call in calls if type(call.request) not in HELD_MS]
         heard = {_subscription(call) for call in (*others, *waiting)}
-        ready = [each for each in self._held if is_due or each.until_ms <= now_ms or _subscription(each.call) in heard]
+        over = {about for about, until_ms in self._until_ms().items() if until_ms <= now_ms}
+        ready = [each for each in self._held if is_due or _subscription(each.call) in heard | over]
         self._held = [each for each in self._held if each not in ready]
         return [*(each.call for each in ready), *others]
+
+    def _until_ms(self) -> dict[tuple[str, str] | None, int]:
+        """Return until when the calls of each subscription wait: together, as long as any of them may."""
+        found: dict[tuple[str, str] | None, int] = {}
+        for each in self._held:
+            about = _subscription(each.call)
+            found[about] = max(found.get(about, 0), each.until_ms)
+        return found
 
     def close(self) -> None:
         """Send those that wait elsewhere."""

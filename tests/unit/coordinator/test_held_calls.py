@@ -54,6 +54,15 @@ def test_the_word_that_rows_were_taken_goes_with_the_start_of_the_batch() -> Non
     assert held.release([], [], is_due=False, now_ms=2 + HELD_MS[commands.RowsTaken]) == [word], "of a plain sink nothing begins"
 
 
+def test_a_report_that_comes_after_the_next_grant_waits_with_the_word_of_its_rows() -> None:
+    """Its batch is proven by then, and one look at the log is enough for all three."""
+    held, proven, word, begins = HeldCalls(), proof(), taken(), start()
+    held.release([proven], [], is_due=False, now_ms=0)
+    held.release([word], [], is_due=False, now_ms=1)
+    assert held.release([], [], is_due=False, now_ms=HELD_MS[commands.Prove]) == []
+    assert held.release([begins], [], is_due=False, now_ms=400) == [proven, word, begins]
+
+
 def test_a_report_waits_for_no_other_subscription() -> None:
     held, proven, other = HeldCalls(), proof(), poll("t")
     assert held.release([proven, other], [], is_due=False, now_ms=0) == [other]
