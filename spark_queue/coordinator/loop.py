@@ -55,7 +55,7 @@ SLEPT_MS = 3_000
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What of a message log is to be read."""
+    """The part of a message log that is to be read."""
 
     finds_gaps: bool
     #: The version with which it ends; None for the head, which only a look at the next one finds.
