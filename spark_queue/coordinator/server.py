@@ -136,11 +136,14 @@ class Admission:
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
-        """Return the reply to a caller that wants a proof, and so may only ask whether somebody is here; None for all else."""
+        """Return the reply to a caller that wants a proof, and so may only ask whether somebody is here; None for all else.
+
+        That caller has the key: one of another version is told so, and not that its token was refused.
+        """
         try:
             envelope = wire.decode_envelope(frame)
-        except SparkQueueError:
-            return None
+        except SparkQueueError as refusal:
+            return self._refuse(None, wire.failed(refusal)) if refusal.code == "VERSIONS_DIFFER" else None
         return self._pong() if (envelope.kind, envelope.journal) == (wire.Ping.__name__, self._journal_id) else None
 
     def _pong(self) -> wire.Pong | wire.Failed:

@@ -138,6 +138,9 @@ class Connection:
         frame = wire.encode(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex))
         reply, _ = self._send(frame, [(PROOF_HEADER.encode(), introduction.header().encode()), place], timeout_s)
         if isinstance(reply, wire.Failed):
+            if reply.code == "VERSIONS_DIFFER":
+                # It lives, and serves callers of its own version: nobody may begin a reign in its place.
+                wire.raise_failed(reply)
             return reply, None
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
             raise ConnectionLostError("another server answered", Presence.GONE)

@@ -183,8 +183,7 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:
-        reason = f"it has version {envelope.version}, but the coordinator uses version {COMMAND_VERSION}."
-        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+        raise CoordinatorError("VERSIONS_DIFFER", given=envelope.version, known=COMMAND_VERSION, journal=envelope.journal)
     return envelope
 
 

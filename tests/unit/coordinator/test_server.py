@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -180,6 +181,22 @@ def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Ser
     assert isinstance(reply, wire.Failed)
     assert reply.code == "FRAME_MALFORMED"
     assert connection.ping(timeout_s=60.0) is Presence.SERVES
+
+
+def test_a_caller_of_another_version_is_told_so_as_it_is_met_and_its_token_is_not_to_blame(
+    server: Server, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = wire.encode
+
+    def of_tomorrow(message: commands.Command | replies.Reply) -> bytes:
+        return encode(msgspec.structs.replace(message, version=2) if isinstance(message, commands.Command) else message)
+
+    monkeypatch.setattr(wire, "encode", of_tomorrow)
+    with pytest.raises(CoordinatorError, match=r"VERSIONS_DIFFER.*has version 2, and the coordinator of journal j knows version 1"):
+        connection.call(NUDGE, timeout_s=60.0)
+    # A starter that took it for gone would depose it.
+    with pytest.raises(CoordinatorError, match="VERSIONS_DIFFER"):
+        ping(server.address, "j", "p", 5.0)
 
 
 def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:
