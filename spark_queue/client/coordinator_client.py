@@ -200,13 +200,6 @@ class CoordinatorClient:
         head, pieces = cast(replies.RowsOf, reply), pa.ipc.open_stream(rows).read_all()
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
 
-    def call_for_places(
-        self, request: commands.Next | commands.SettleHeld, *, timeout_s: float | None = None
-    ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Send a request and return its reply, and beside a receiver's lease its places, as `pieces` of `RowRanges`."""
-        reply, rows = self._ask(request, timeout_s)
-        return reply, pa.ipc.open_stream(rows).read_all() if rows else None
-
     def nudge(self, message_type: str) -> bool:
         """Tell the coordinator of a publish, and return whether there is one to be told.
 
