@@ -61,7 +61,10 @@ def opened(
     with store.failures(f"reading {key}"):
         try:
             found = store.open(key) if source is None else source()
-            with pq.ParquetFile(found, memory_map=is_mapped, coerce_int96_timestamp_unit=unit) as file:
+            # Columns of a disk's file are there sooner than the threads that would read them ahead.
+            with pq.ParquetFile(
+                found, memory_map=is_mapped, pre_buffer=not store.is_local, coerce_int96_timestamp_unit=unit
+            ) as file:
                 yield file
         except (FileNotFoundError, PermissionError, NotFoundError) as failure:
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
