@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import NotFoundError
 
 from spark_queue.journal.folder import Folder
 from spark_queue.journal.store import WHOLE_BYTES
@@ -66,7 +65,7 @@ def opened(
                 found, memory_map=is_mapped, pre_buffer=not store.is_local, coerce_int96_timestamp_unit=unit
             ) as file:
                 yield file
-        except (FileNotFoundError, PermissionError, NotFoundError) as failure:
+        except (FileNotFoundError, PermissionError) as failure:
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
             raise folder.missing(path, reason) from None
         except pa.ArrowException as failure:
