@@ -118,7 +118,7 @@ def cut_places(
         place = Place(
             path=file.path, first_row=file.first_row + low - file.first, rows=count, bookmark=low, delivery_count=delivery_count,
             cancel_count=cancel_count, is_barrier=is_barrier, columns=text_of(file),
-            keys=None if order_keys is None else tuple(_keys(order_keys, rows, np.array([count])).to_pylist()[0]),
+            keys=None if order_keys is None else tuple(_keys(order_keys, rows, np.array([count])).flatten().to_pylist()),
         )  # fmt: skip
         return (place,)
     pieces = cut_pieces(segments, rows, delivered, cancelled, is_barrier=is_barrier, order_keys=order_keys)

@@ -503,6 +503,6 @@ def _object_store(store: Store) -> Any:
         raise ConfigError(
             "STORAGE_OPTION_UNSUPPORTED", option=name, reason="this kind of store does not know it.", supported=supported
         ) from None
-    except (*store_failures(), ValueError) as reason:
+    except (library.exceptions.BaseError, ValueError) as reason:
         text, next_step = store.reason(reason), "Correct the path or the storage options."
         raise JournalError("STORE_FAILED", path=store.path, doing="opening it", reason=text, next_step=next_step) from None
