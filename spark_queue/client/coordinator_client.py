@@ -196,17 +196,9 @@ class CoordinatorClient:
 
     def rows(self, request: commands.Rows, *, timeout_s: float | None = None) -> RowRanges:
         """Ask for the rows of a lease."""
-        reply, parts = self._ask(request, timeout_s)
-        head = cast(replies.RowsOf, reply)
-        pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
+        reply, rows = self._ask(request, timeout_s)
+        head, pieces = cast(replies.RowsOf, reply), pa.ipc.open_stream(rows).read_all()
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
-
-    def call_for_places(
-        self, request: commands.Next | commands.SettleHeld, *, timeout_s: float | None = None
-    ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Send a request and return its reply, and beside a receiver's lease its places, as `pieces` of `RowRanges`."""
-        reply, parts = self._ask(request, timeout_s)
-        return reply, pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
 
     def nudge(self, message_type: str) -> bool:
         """Tell the coordinator of a publish, and return whether there is one to be told.
@@ -237,7 +229,7 @@ class CoordinatorClient:
         self._is_ended = True
         self.close()
 
-    def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+    def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, bytes]:
         # Before any lock: another thread may have held it at the fork.
         forks.check_process()
         # Whoever says how long has reasons.

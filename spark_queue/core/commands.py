@@ -155,7 +155,8 @@ class Attach(PlannerCommand, frozen=True, kw_only=True):
 class Next(PlannerCommand, frozen=True, kw_only=True):
     """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there).
 
-    For a receiver, `finished` is the newest lease that it knows of, which proves nothing (R135), and pieces come with the answer.
+    For a receiver, `finished` is the newest lease that it knows of, which proves nothing (R135), and the answer says where its
+    messages stand.
     """
 
     finished: int
