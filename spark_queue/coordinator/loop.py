@@ -97,7 +97,8 @@ class Loop:
         #: Queues of which all waiting polls were told to the core in this step.
         self._noted: set[str] = set()
         self._ready: list[tuple[Call, Answer]] = []
-        #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
+        #: Answers that promise nothing: to publishers, and that nothing is there, to callers that ask again; and when this reign
+        #: was last seen to hold.
         self._quiet: list[tuple[Call, Answer]] = []
         self._seen_at_ms = -QUIET_MS
         #: Message types whose logs must be read before this group is answered.
@@ -348,7 +349,8 @@ class Loop:
             return
         self._told.add(request.message_type)
         self._read_log(request.message_type, finds_gaps=False, until=request.log_version)
-        self._answer(call, Answer(reply=replies.Done()))
+        # It promises nothing, and whoever waits for the messages hears before their publisher.
+        self._quiet.append((call, Answer(reply=replies.Done())))
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group."""

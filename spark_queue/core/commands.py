@@ -156,7 +156,7 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
     """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there).
 
     The pieces come with the answer where `Rows` would tell the same and do nothing. For a receiver, `finished` is the newest lease
-    that it knows of, which proves nothing (R135).
+    that it knows of, which proves nothing (R135), and the answer says where its messages stand.
     """
 
     finished: int

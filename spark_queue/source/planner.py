@@ -69,8 +69,7 @@ class QueuePlanner:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
         begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
         asked = self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms, asks_again=asks_again)
-        granted, pieces = self._client.call_for_places(asked)
-        assert isinstance(granted, replies.Granted)
+        granted, pieces = self._client.next_with_rows(asked)
         if pieces is not None:
             until_ms = granted.leased_until_ms
             rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)

@@ -57,7 +57,7 @@ class Client:
             raise refusal
         return replies.Done()
 
-    def call_for_places(self, request: Any) -> Any:
+    def next_with_rows(self, request: Any) -> Any:
         return self.call(request), self.pieces
 
     def rows(self, request: Any) -> Any:
