@@ -135,6 +135,8 @@ class FollowedLog:
             added = files_at(self._folder, known.from_version)
         except UnsupportedError as reason:
             raise self._unsupported(known.from_version, str(reason)) from None
+        # Another table may have taken its place since somebody applied.
+        self._look_back(known.from_version, known.from_token)
         commit = TableCommit(
             version=known.from_version, token=known.from_token, operation=BEGINNING, committed_at_ms=known.from_ms, added=added
         )

@@ -91,7 +91,7 @@ def _kinds_of_values(segment: Segment) -> dict[str, pa.DataType]:
     """Return the types of columns of a followed table that may stand in no file."""
     kinds = {field.name: field.type for field in ENVELOPE}
     for name, physical, kind in () if segment.table is None else segment.table.columns:
-        if physical in segment.partition:
+        if physical in segment.partition and name not in segment.table.texts:
             kinds[name] = user_schema(f"`column` {kind}").field(0).type
     return kinds
 

@@ -103,6 +103,8 @@ class FollowedColumns:
     #: Its id as it was when it began to be followed: the publisher of each message.
     publisher: str
     columns: tuple[FollowedColumn, ...]
+    #: Those of its partition columns whose values are texts to messages, as the log has them, whatever their type.
+    texts: tuple[str, ...] = ()
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -135,7 +137,7 @@ class FollowedTable:
     """A table that a message type follows, by the control log; only records change it."""
 
     def __init__(self, begun: Followed) -> None:
-        self.columns = FollowedColumns(begun.table, begun.id, begun.columns)
+        self.columns = FollowedColumns(begun.table, begun.id, begun.columns, begun.texts)
         self.table_id, self.retention_ms = begun.id, begun.retention
         #: Where it was begun, or begun anew, the token of that commit, and when it was made: files from before stand there.
         self.from_version, self.from_token, self.from_ms = begun.version, begun.token, begun.committed
@@ -187,7 +189,7 @@ class FollowedTable:
 
     def goes_on(self, body: Followed) -> None:
         """Go on behind another version, or with other columns (R148)."""
-        self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns)
+        self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns, body.texts)
         if (body.version, body.token) != self.last:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last, self.begins_with_files = _last_read(body), body.beginning
@@ -283,18 +285,34 @@ def _refuse_other_columns(known: FollowedTable, commit: TableCommit, message_typ
             raise _changed(known, commit, message_type, f"column '{name}' is gone, or is another one of that name.")
         if found[1] != kind:
             raise _changed(known, commit, message_type, f"column '{name}' is {found[1] or 'of an unknown type'} instead of {kind}.")
+        if name in known.columns.texts and physical not in commit.meaning.partition:
+            # In a file it has no text.
+            raise _changed(known, commit, message_type, f"the table is not partitioned by column '{name}' any more.")
 
 
 def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: str, entering: Sequence[TableFile]) -> None:
     """Refuse files of which a column of the message type could be read in two ways."""
-    moments = {physical: name for name, physical, kind in known.columns.columns if kind == "TIMESTAMP"}
     for file in entering:
         if file.deleted is None:
             raise _unsupported(known, commit, message_type, f"file '{file.path}' is added with a deletion vector.")
-        for physical, value in file.partition.items():
-            if value and physical in moments and _ZONE.search(value) is None:
-                reason = f"the partition value {value!r} of column '{moments[physical]}' has no time zone."
-                raise _unsupported(known, commit, message_type, reason)
+        reason = without_zone(known.columns, file.partition)
+        if reason is not None:
+            raise _unsupported(known, commit, message_type, reason)
+
+
+def without_zone(columns: FollowedColumns, partition: Mapping[str, str | None]) -> str | None:
+    """Return why partition values could be read in two ways, and what to do then; None where they cannot (R150).
+
+    A writer may leave the zone out, and each reader takes its own then, or UTC.
+    """
+    for name, physical, kind in columns.columns:
+        value = partition.get(physical)
+        if value and kind == "TIMESTAMP" and name not in columns.texts and _ZONE.search(value) is None:
+            return (
+                f"the partition value {value[:100]!r} of column '{name}' has no time zone, so it may be any of several moments. "
+                "Declare that column as STRING in `columns`, and apply: then its messages have the text."
+            )
+    return None
 
 
 def _changed(known: FollowedTable, commit: TableCommit, message_type: str, reason: str) -> JournalError:
