@@ -358,9 +358,7 @@ def _check_partitions(
         raise _unsupported(folder, definition, reason)
 
 
-def _columns(
-    folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False
-) -> FollowedColumns:
+def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False) -> FollowedColumns:
     """Return where the declared columns stand in files, by the table at a version; one that it `may_lack` is NULL from there on."""
 
     def refuse(reason: str) -> ConfigError:

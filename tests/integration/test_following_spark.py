@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 
 if TYPE_CHECKING:
@@ -57,9 +58,10 @@ class SparkTable:
         """Take what is there without Spark."""
         with self.journal.queue(queue).receive(until_empty=True) as messages:
             found = list(messages)
+            values = [message.value() for message in found]
             for message in found:
-                message.acknowledge()
-            return [message.value() for message in found]
+                message.acknowledge().result(DEADLINE_S)
+        return values
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.keys import KEEP
 from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Ranges, Record, Stopped
-from spark_queue.errors import JournalError, SparkQueueError, error
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError, error
 
 #: A moment as a partition value says it: without a zone it means another one to each reader.
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
@@ -126,6 +126,21 @@ class TablePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableFigures:
+    """A followed table as people see it."""
+
+    table: str
+    #: The last version that was read, and how many are still to be; None where nobody looked.
+    version: int
+    behind: int | None
+    #: Commits that were passed over although they changed rows, and how many rows they brought at most.
+    changes: int
+    rows_passed: int
+    #: Why its message type is set aside, and how it goes on; None where it is not.
+    trouble: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The meaning of a commit: the files that enter, in its order, and the record of the rest, if it leaves one."""
 
@@ -171,6 +186,17 @@ class FollowedTable:
     def read_until(self) -> int:
         """The last version that was read, as far as records tell; of commits without news not each leaves one."""
         return self.last[0] if self.stopped is None else self.stopped.version - 1
+
+    def figures(self, place: TablePlace | None) -> TableFigures:
+        """Return its figures; without a `place`, which nobody has looked for, as far as records tell."""
+        return TableFigures(
+            table=self.columns.table,
+            version=self.read_until if place is None else place.version,
+            behind=None if place is None else place.behind,
+            changes=self.changes,
+            rows_passed=self.changed_rows,
+            trouble=None if self.trouble is None else str(self.trouble),
+        )
 
     def removed_at_ms(self, path: str) -> int | None:
         """Return since when VACUUM may wait for a file of messages, in milliseconds; None where the table has it.
@@ -324,6 +350,18 @@ def _unsupported(known: FollowedTable, commit: TableCommit, message_type: str, r
     place, next_step = f" from version {commit.version} on", way_on(message_type, commit.version + 1)
     facts = {"table": known.columns.table, "message_type": message_type, "place": place, "reason": reason}
     return JournalError("TABLE_UNSUPPORTED", next_step=next_step, **facts)
+
+
+def not_entered(trouble: JournalError, message_type: str, version: int) -> JournalError:
+    """Return the refusal of a commit that cannot enter: where a file of it is missing or damaged, with the way on (R148)."""
+    if trouble.code not in MESSAGE_FILE_CODES:
+        return trouble
+    next_step = (
+        f"Version {version} of the table, which message type '{message_type}' follows, brings that file, and neither it nor what "
+        "follows enters without it. Restore the file, or skip the version: "
+        f"`sparkq follow JOURNAL {message_type} --from {version + 1}`."
+    )
+    return JournalError(trouble.code, **{**trouble.facts, "next_step": next_step})
 
 
 def way_on(message_type: str, version: int) -> str:

@@ -313,9 +313,7 @@ def test_a_struct_of_the_table_has_the_declared_fields_and_maybe_others(form: st
 
 def test_a_struct_that_is_a_key_of_a_map_is_read_with_all_of_its_fields() -> None:
     """R142: without one of them two keys could be the same."""
-    there, wanted = (
-        user_schema(f"c MAP<{each}, INT>").field(0).type for each in ("STRUCT<a: INT, b: STRING>", "STRUCT<a: INT>")
-    )
+    there, wanted = (user_schema(f"c MAP<{each}, INT>").field(0).type for each in ("STRUCT<a: INT, b: STRING>", "STRUCT<a: INT>"))
     assert not table_look._fits(there, wanted)
     assert table_look._fits(there, there)
 
