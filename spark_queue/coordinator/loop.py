@@ -51,7 +51,6 @@ QUIET_MS = 5_000
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
 SLEPT_MS = 3_000
 
-
 #: How the text of an error says that a message file is missing.
 MISSING_FILE = "[MESSAGE_FILE_MISSING]"
 
@@ -301,8 +300,8 @@ class Loop:
         left = self._engine.catch_up(now_ms=now_ms)
         # What keeps a type from being read goes before what keeps its queues, and that before what keeps single files.
         troubles = {each.message_type: each.trouble for each in left if each.trouble}
-        for queue, aside in state.troubles.items():
-            troubles[state.definitions.queue(queue).message_type] = str(aside)
+        defined = state.definitions.queues
+        troubles |= {defined[queue].message_type: str(aside) for queue, aside in state.troubles.items() if queue in defined}
         troubles |= {name: str(trouble) for name, trouble in self._entrance.trouble.items()}
         told = {name: troubles[name] for name in followed if name in troubles}
         return wire.CaughtUp(files=len(left), troubles=told, tried=all(each.trouble for each in left))

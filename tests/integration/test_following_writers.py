@@ -88,8 +88,8 @@ class WrittenWorld(TableWorld):
 class SparkWorld(WrittenWorld):
     """The same with a table that Spark writes."""
 
-    def __init__(self, home: Path, spark: SparkSession, kind: str) -> None:
-        self._spark, self._kind, self._has_table = spark, kind, False
+    def __init__(self, home: Path, spark: SparkSession, kinds: tuple[str, ...]) -> None:
+        self._spark, self._kinds, self._has_table = spark, kinds, False
         super().__init__(home)
 
     def sql(self, statement: str) -> None:
@@ -97,8 +97,8 @@ class SparkWorld(WrittenWorld):
 
     def append(self, first: int, count: int) -> None:
         if not self._has_table:
-            keys = "".join(f", '{name}' = '{value}'" for name, value in _OF_SPARK[self._kind].items())
-            parted = "PARTITIONED BY (country)" if self._kind == "partitions" else ""
+            keys = "".join(f", '{name}' = '{value}'" for kind in self._kinds for name, value in _OF_SPARK[kind].items())
+            parted = "PARTITIONED BY (country)" if "partitions" in self._kinds else ""
             columns = "id BIGINT, item STRING, country STRING"
             self.sql(f"CREATE TABLE {{t}} ({columns}) USING delta {parted} TBLPROPERTIES ('of' = 'tests'{keys})")
             self._has_table = True
@@ -242,8 +242,17 @@ def test_a_table_that_delta_rs_writes(tmp_path: Path, partition_by: list[str] | 
     assert_what_vacuum_takes_sooner_is_lost(world)
 
 
-@pytest.mark.parametrize("kind", _OF_SPARK)
-def test_a_table_that_spark_writes(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    world = SparkWorld(tmp_path, spark, kind)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("row ids", "vectors", "mapping", "partitions"), id="all features"),
+        *(pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in _OF_SPARK),
+    ],
+)
+def test_a_table_that_spark_writes(spark: SparkSession, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """With all features at once at each push; a night has the time for each of them alone."""
+    world = SparkWorld(tmp_path, spark, kinds)
     assert_messages_outlive_each_operation(world)
-    assert_what_vacuum_takes_sooner_is_lost(world)
+    if kinds == ("plain",):
+        # What becomes of a removed file is the same with each feature.
+        assert_what_vacuum_takes_sooner_is_lost(world)
