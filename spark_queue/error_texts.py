@@ -403,13 +403,8 @@ JOURNAL: dict[str, str] = {
         "{files} file(s) in the table of message type '{message_type}' were appended by other software: they have no bookmarks and "
         "enter no queue. Publish their rows through spark_queue, and write to message tables only through it."
     ),
-    "MESSAGE_FILE_MISSING": (
-        "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
-    ),
-    "MESSAGE_FILE_CORRUPT": (
-        "Message file '{file}' of '{path}' is damaged: {reason} Its messages stay in the queue. Restore the file from a copy; "
-        "`sparkq verify` names every file that is wrong."
-    ),
+    "MESSAGE_FILE_MISSING": ("Message file '{file}' of '{path}' cannot be read: {reason} {next_step}"),
+    "MESSAGE_FILE_CORRUPT": ("Message file '{file}' of '{path}' is damaged: {reason} {next_step}"),
     "QUEUE_SET_ASIDE": (
         "Queue '{queue}' is set aside: {reason} Nothing of it is lost, and nothing is granted; other queues are not affected. "
         "Report this text, upgrade to a version with the fix, and run `sparkq revive JOURNAL {queue}`."

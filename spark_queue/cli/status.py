@@ -220,6 +220,6 @@ def _table_notice(row: dict[str, Any]) -> str:
     aside = ", and is set aside" if row["table_set_aside"] else ""
     passed = (
         f" {row['table_changes']:,} commit(s) that changed rows were passed over, with {row['table_rows_passed']:,} row(s) at most "
-        "that did not enter: `sparkq peek --view table_changes` shows them."
+        "that did not enter: `sparkq peek JOURNAL --view table_changes` shows them."
     )
     return counted(f"{told}{place}{aside}.{passed if row['table_changes'] else ''}")

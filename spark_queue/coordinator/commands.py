@@ -151,7 +151,7 @@ class Commands:
         """Return the files of messages that the store of a table does not have; some of it must be missing."""
         what = f"Giving up files of message type '{command.message_type}'"
         table, known = _followed(state, command.message_type, what=what), state.message_types[command.message_type]
-        found = self._journal.missing_files([known.segment_of(first) for first in table.entered.values()])
+        found = self._journal.absent_files([known.segment_of(first) for first in table.entered.values()])
         if not found:
             next_step = "What is missing is named by MESSAGE_FILE_MISSING; a store that refuses to look says nothing of it."
             raise CallerError("UNSUPPORTED_WRITE", what=what, reason="none of its files is missing.", next_step=next_step)

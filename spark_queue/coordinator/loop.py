@@ -52,6 +52,9 @@ QUIET_MS = 5_000
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
 SLEPT_MS = 3_000
 
+#: How the text of an error says that a message file is missing.
+MISSING_FILE = "[MESSAGE_FILE_MISSING]"
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
@@ -88,8 +91,9 @@ class Loop:
         self._takes_over = True
         #: The call that is being decided about.
         self._running: Call | None = None
-        #: Calls that ask for a queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
-        self._reviving: list[tuple[Call, str]] = []
+        #: Calls that ask for what was set aside to be taken back in; and whether the log is folded again, also for a file that is
+        #: back.
+        self._reviving: list[Call] = []
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
         #: How many of them were decided about in an earlier step.
@@ -197,8 +201,8 @@ class Loop:
         """Fold the log again, which is committed, and say whether the queues are back for which somebody asked."""
         calls, self._reviving = self._reviving, []
         self._fold_again()
-        for call, queue in calls:
-            trouble = self._engine.state.troubles.get(queue)
+        for call in calls:
+            trouble = self._engine.state.troubles.get(getattr(call.request, "queue", ""))
             self._answer(call, Answer(reply=replies.Done() if trouble is None else wire.failed(trouble)))
         self._step(())
 
@@ -269,6 +273,9 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge() | wire.AwaitPublish() as about_log:
                 self._serve_log(call, about_log, now_ms)
+            case wire.LookForFiles() as missed:
+                self._look_for_files(missed.message_type)
+                self._answer(call, Answer(reply=replies.Done()))
             case wire.CatchUp():
                 self._answer(call, Answer(reply=self._caught_up(now_ms)))
             case Observe() as asked:
@@ -282,6 +289,18 @@ class Loop:
             case command:
                 self._serve_command(call, command, now_ms)
 
+    def _note_missing(self, command: commands.AnyCommand) -> None:
+        """Have it looked for the file that a batch function failed without."""
+        if isinstance(command, commands.EndRun) and MISSING_FILE in (command.error or ""):
+            ledger = self._engine.state.queues.get(command.queue)
+            self._look_for_files("" if ledger is None else ledger.definition.message_type)
+
+    def _look_for_files(self, message_type: str) -> None:
+        """Have the next upkeep look which files of a followed table are gone: somebody did not find one (R155)."""
+        known = self._engine.state.message_types.get(message_type)
+        if known is not None and known.followed is not None:
+            self._journal.look_for_files(message_type)
+
     def _caught_up(self, now_ms: int) -> wire.CaughtUp:
         """Read the logs of all followed tables on, and return what is left to be done; upkeep does it after the answer."""
         state = self._engine.state
@@ -289,9 +308,14 @@ class Loop:
         for name in followed:
             while self._entrance.admit(name, now_ms=now_ms):
                 continue
-        files = self._engine.catch_up(now_ms=now_ms)
-        troubles = {name: str(self._entrance.trouble[name]) for name in followed if name in self._entrance.trouble}
-        return wire.CaughtUp(files=files, troubles=troubles)
+        left = self._engine.catch_up(now_ms=now_ms)
+        # What keeps a type from being read goes before what keeps its queues, and that before what keeps single files.
+        troubles = {each.message_type: each.trouble for each in left if each.trouble}
+        defined = state.definitions.queues
+        troubles |= {defined[queue].message_type: str(aside) for queue, aside in state.troubles.items() if queue in defined}
+        troubles |= {name: str(trouble) for name, trouble in self._entrance.trouble.items()}
+        told = {name: troubles[name] for name in followed if name in troubles}
+        return wire.CaughtUp(files=len(left), troubles=told, tried=all(each.trouble for each in left))
 
     def _serve_command(self, call: Call, request: commands.AnyCommand, now_ms: int) -> None:
         match request:
@@ -307,20 +331,17 @@ class Loop:
                 # Its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
                 self._answer(call, Answer(reply=wire.failed(reason)))
-            case commands.Revive() as revive:
-                self._run(call, revive, now_ms)
+            case commands.Revive() | commands.GiveUpFiles() as mended:
+                # Only a new fold takes back in what was set aside. It is answered then.
+                self._run(call, mended, now_ms)
                 if isinstance(self._ready[-1][1].reply, replies.Done):
-                    self._ready.pop()
-                    self._reviving.append((call, revive.queue))
+                    self._reviving.append(self._ready.pop()[0])
                     self._folds_again = True
-            case commands.GiveUpFiles() as given_up:
-                self._run(call, given_up, now_ms)
-                # Only a new fold takes back in what was set aside for those files.
-                self._folds_again |= isinstance(self._ready[-1][1].reply, replies.Done)
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
             case command:
+                self._note_missing(command)
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)

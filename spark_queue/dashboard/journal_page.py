@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
+from spark_queue.core.message_files.followed_table import TableFigures
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.core.state.journal_state import JournalState
@@ -263,38 +264,10 @@ class TypeRow:
     foreign: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRow:
-    """One message type that follows a table."""
-
-    message_type: str
-    table: str
-    version: int
-    #: None where nobody looked.
-    behind: int | None
-    changes: int
-    #: Rows at most that these brought and that did not enter.
-    rows_passed: int
-    #: Why it is set aside, and how it goes on; None where it is not.
-    trouble: str | None
-
-
-def table_rows(look: JournalView) -> list[TableRow]:
-    """Return the message types of a journal that follow tables, and how far each was read."""
-    return [
-        TableRow(
-            message_type=name,
-            table=known.followed.columns.table,
-            version=known.followed.read_until if place is None else place.version,
-            behind=None if place is None else place.behind,
-            changes=known.followed.changes,
-            rows_passed=known.followed.changed_rows,
-            trouble=None if known.followed.trouble is None else str(known.followed.trouble),
-        )
-        for name, known in look.state.message_types.items()
-        if known.followed is not None
-        for place in [look.place(name)]
-    ]
+def table_rows(look: JournalView) -> Mapping[str, TableFigures]:
+    """Return the tables that a journal follows, by message type, and how far each was read."""
+    known = {name: each.followed for name, each in look.state.message_types.items()}
+    return {name: followed.figures(look.place(name)) for name, followed in known.items() if followed is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

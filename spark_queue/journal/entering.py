@@ -11,7 +11,7 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.followed_table import FollowedTable, judge
+from spark_queue.core.message_files.followed_table import FollowedTable, judge, not_entered
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource, repeated_record
@@ -303,7 +303,10 @@ class Sequencer:
             raise
         found = appended(commit, judged, known.followed, topic=definition.topics[0])
         segments = _segments(message_type, found, first=known.entered_until, now_ms=now_ms, since_ms=known.published_until_ms)
-        self._prepare(message_type, segments)
+        try:
+            self._prepare(message_type, segments)
+        except JournalError as trouble:
+            raise not_entered(trouble, message_type, commit.version) from trouble
         self._engine.enter(segments, now_ms=now_ms)
         if judged.passed is not None:
             self._engine.note([Record(body=judged.passed, message_type=message_type)], now_ms=now_ms)

@@ -22,6 +22,10 @@ PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 _ODD = re.compile(r"[\x00-\x1f\x7f\\]|^/|^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
+_RESTORE_MISSING = "Its messages stay in the queue. Restore the file."
+_RESTORE_DAMAGED = "Its messages stay in the queue. Restore the file from a copy; `sparkq verify` names every file that is wrong."
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """A folder that message files stand in: that of a message type in the journal, or a table that one follows."""
@@ -56,11 +60,11 @@ class Folder:
 
     def corrupt(self, path: str, reason: str) -> JournalError:
         """Make MESSAGE_FILE_CORRUPT."""
-        return JournalError("MESSAGE_FILE_CORRUPT", file=path, path=self.uri, reason=reason)
+        return JournalError("MESSAGE_FILE_CORRUPT", file=path, path=self.uri, reason=reason, next_step=_RESTORE_DAMAGED)
 
     def missing(self, path: str, reason: str) -> JournalError:
         """Make MESSAGE_FILE_MISSING."""
-        return JournalError("MESSAGE_FILE_MISSING", file=path, path=self.uri, reason=reason)
+        return JournalError("MESSAGE_FILE_MISSING", file=path, path=self.uri, reason=reason, next_step=_RESTORE_MISSING)
 
 
 def of_type(store: Store, message_type: str) -> Folder:

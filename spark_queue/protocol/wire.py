@@ -70,6 +70,16 @@ class AwaitPublish(Command, frozen=True, kw_only=True):
     wait_ms: int
 
 
+class LookForFiles(Command, frozen=True, kw_only=True):
+    """A message file of a followed table was not found: look which of them are gone. Answered with `Done`, before that is done."""
+
+    # Its caller may read a queue of the message type.
+    right = READ
+    subject = "message_type"
+
+    message_type: str
+
+
 class LogHead(Reply, frozen=True, kw_only=True):
     """The newest version of a message log that the coordinator has read; the asker's own where it goes on no further."""
 
@@ -96,8 +106,10 @@ class CaughtUp(Reply, frozen=True, kw_only=True):
 
     #: Files of which messages are still to be copied, or let go.
     files: int
-    #: The trouble that keeps a message type from being read further, by its name.
+    #: What keeps the table of a message type from being read further, or messages from being copied, by the name of the type.
     troubles: dict[str, str]
+    #: Whether each of these files was tried, so that to wait longer brings nothing.
+    tried: bool
 
 
 class PeerTold(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +152,7 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers | CatchUp
+AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | LookForFiles | Stop | AskPeers | CatchUp
 AnyReply = CoreReply | Pong | LogHead | PeersTold | CaughtUp | Failed
 
 

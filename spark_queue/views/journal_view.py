@@ -147,6 +147,8 @@ class JournalView:
     heard: Callable[[], Heard] = dict
     #: The facts of the log that no state keeps.
     log_history: Callable[[], LogHistory] = LogHistory
+    #: What the control log does not have yet of what was published by then, as a coordinator would record it.
+    ahead: Sequence[Record] = ()
     #: Returns how far the table was read that a message type follows; None where it follows none, and of a past moment.
     place: Callable[[str], TablePlace | None] = lambda _: None
     #: Returns the same view for counting, with queues that are set aside since a file with their order keys is not whole.
@@ -178,6 +180,7 @@ def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
     return JournalView(
         journal=journal, state=state, now_ms=now_ms, log_history=cache(tail.fold_history),
         troubles=_troubles(counted),
+        ahead=_ahead(counted),
         place=cache(partial(_place, journal.store, state, counted)),
         damage=lambda queue: find_damage(journal.store, needed_files(state, queue)),
         heard=cache(lambda: read_heard(journal.store, state.journal_id)),
@@ -194,6 +197,10 @@ def _count_all(
 def _troubles(counted: Mapping[str, Counted]) -> Mapping[str, str]:
     """Return the trouble that keeps others out, by message type."""
     return {name: str(found.trouble) for name, found in counted.items() if found.trouble is not None}
+
+
+def _ahead(counted: Mapping[str, Counted]) -> Sequence[Record]:
+    return [record for found in counted.values() for record in found.records]
 
 
 def _place(own: Store, state: JournalState, counted: Mapping[str, Counted], message_type: str) -> TablePlace | None:
@@ -248,12 +255,15 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     state = tail.state or JournalState(traits)
     state.traits = traits
     fold_until(state, records, len(tail.records), now_ms=now_ms, looks_ahead=of_time)
-    troubles: Mapping[str, str] = {}
+    counted: Mapping[str, Counted] = {}
     if of_time:
         read_further = {record.message_type for record in records[len(tail.records) :] if record.body.reads_on}
         logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
-        troubles = _troubles(_count_all(logs, state, traits, behind, now_ms=now_ms))
-    return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=tail.fold_history)
+        counted = _count_all(logs, state, traits, behind, now_ms=now_ms)
+    return JournalView(
+        journal=journal, state=state, now_ms=now_ms, troubles=_troubles(counted), ahead=_ahead(counted),
+        log_history=tail.fold_history,
+    )  # fmt: skip
 
 
 def times_of(rows: ControlRows) -> NDArray[np.int64]:
@@ -351,18 +361,21 @@ class _TailUntil:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How far the log of a message type was read: the trouble that keeps what follows out, and the last version."""
+    """How far the log of a message type was read: the trouble that keeps what follows out, the last version, and the records."""
 
     trouble: SparkQueueError | None
     version: int
+    records: Sequence[Record]
 
 
 def count_on(logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int) -> Counted:
     """Let messages of a log enter that the control log does not have yet; returns how far that came."""
-    entrance = Sequencer(logs, Engine(state), traits)
+    engine = Engine(state)
+    entrance = Sequencer(logs, engine, traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
-    return Counted(entrance.trouble.get(message_type), entrance.read_until.get(message_type, -1))
+    version = entrance.read_until.get(message_type, -1)
+    return Counted(entrance.trouble.get(message_type), version, engine.drain_records())
 
 
 def repeated_entries(view: JournalView) -> list[JournalError]:
