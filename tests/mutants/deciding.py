@@ -30,7 +30,7 @@ DECIDING = (
     ),
     Mutant(
         "rows of which something went back, or that are for the first who asks, come with their lease (P2)",
-        "        if not lease.is_whole:\n            # To be asked", "        if False:\n            # To be asked",
+        "            if not lease.is_whole:\n                # To be asked", "            if False:\n                # To be asked",
         ("tests/unit/coordinator/test_commands.py",),
     ),
     Mutant(
