@@ -28,6 +28,10 @@ class Session:
     def take(self, lease: int) -> None:
         """Note that a planner start asked for the rows of a lease, or gave Spark those that came with its grant."""
         self.asked = lease
+        self.note_read(lease)
+
+    def note_read(self, lease: int) -> None:
+        """Note that somebody has the rows of a lease (P3, P6)."""
         if self.unasked == lease:
             self.unasked = 0
 
