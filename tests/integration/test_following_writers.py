@@ -128,7 +128,9 @@ class SparkWorld(WrittenWorld):
 
     def drop(self) -> None:
         super().drop()
-        self._spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        jvm: Any = self._spark._jvm
+        # It would take the new table for the old one.
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         self._has_table = False
 
 
