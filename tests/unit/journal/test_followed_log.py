@@ -299,6 +299,7 @@ def test_columns_are_read_wider_where_nothing_is_lost(table: Table, columns: str
         ("STRUCT<a: BIGINT, b: STRING>", True),
         ("STRUCT<b: STRING, a: INT>", False),
         ("STRUCT<a: INT, c: STRING>", False),
+        ("STRUCT<c: STRING>", False),
         ("STRUCT<A: INT>", False),
         ("STRUCT<a: SMALLINT>", False),
         ("STRUCT<a: INT NOT NULL>", False),
