@@ -78,7 +78,7 @@ nightly: ## Run everything in its long form: all tests, the soak, the demos, and
 	@$(MAKE) demo-replication
 	@$(MAKE) mutants
 
-release-check: setup ## Build an sdist and a wheel, install the wheel in environments of its own, and use it there.
+release-check: setup ## Build an sdist and a wheel, install both with each extra, use them there, and write build/release (sizes, times, bills of materials).
 	@$(RUN) python -m pytest tests/release
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.

@@ -516,6 +516,10 @@ COORDINATOR: dict[str, str] = {
     ),
     "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
     "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
+    "VERSIONS_DIFFER": (
+        "A call has version {given}, and the coordinator of journal {journal} knows version {known} only. Install one version of "
+        "spark_queue on both sides, and restart what still runs the other one."
+    ),
     "USER_DIRECTORY_UNUSABLE": (
         "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Set the environment "
         "variable {variable} to a directory that this user may write to."

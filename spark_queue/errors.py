@@ -36,6 +36,9 @@ _COUNTED = re.compile(
 )
 _OF_ONE = {" are": " is", " were": " was", " have": " has", " find": " finds", " wait": " waits", " enter": " enters"}
 
+#: The most characters of a fact in a text: one of megabytes, such as a payload in the wrong place, is shown by its beginning.
+SHOWN_CHARACTERS = 4_000
+
 #: A sentence's end, and one more full stop; three of them leave something out.
 _ENDED_TWICE = re.compile(r"((?<!\.)\.|[?!])\s?\.(?=\s|$)")
 
@@ -156,8 +159,17 @@ def check_text(value: Any, *, key: str, where: str) -> None:
     ConfigError
         BAD_VALUE.
     """
-    if not isinstance(value, str) or _SURROGATE.search(value):
+    if not isinstance(value, str) or not _is_utf8(value):
         raise ConfigError("BAD_VALUE", key=key, where=where, value=value, expected="a text in UTF-8")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        # A text may have megabytes, and to encode it is several times as fast as to search it.
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str:
@@ -198,6 +210,21 @@ class _Told(str):
 
 def _text(code: str, facts: Mapping[str, Any]) -> str:
     if code not in CATALOGUE:
-        return ", ".join(f"{key}={value}" for key, value in facts.items())
+        return ", ".join(f"{key}={_shown(value)}" for key, value in facts.items())
+    shown = {name: _shown(fact) for name, fact in facts.items()}
     # A fact that is a sentence of its own, such as somebody else's error, ends with its own mark.
-    return _ENDED_TWICE.sub(r"\1", counted(CATALOGUE[code].text.format_map(facts)))
+    return _ENDED_TWICE.sub(r"\1", counted(CATALOGUE[code].text.format_map(shown)))
+
+
+def _shown(fact: Any) -> Any:
+    """Return a fact as its text shows it."""
+    if isinstance(fact, str) and type(fact) is not _Told:
+        return _cut(fact)
+    if fact is None or isinstance(fact, int | float):
+        return fact
+    text, shown = str(fact), repr(fact)
+    return fact if len(text) <= SHOWN_CHARACTERS and len(shown) <= SHOWN_CHARACTERS else _Told(_cut(text), _cut(shown))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}… ({len(text):,} characters)"

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import struct
 import zlib
+from functools import cache
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -132,6 +133,7 @@ class Stranger:
         self._socket.close()
 
 
+@cache
 def inflating(action: str, size_bytes: int) -> bytes:
     """Return an action of Flight of so many zeros, as gzip makes it small."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.held_proofs import HeldProofs
+from spark_queue.coordinator.held_calls import HeldCalls
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
@@ -24,7 +25,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
-from spark_queue.journal.log_looks import LogLooks
+from spark_queue.journal.log_looks import SILENT_MS, LogLooks
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
@@ -53,6 +54,15 @@ SLEPT_MS = 3_000
 
 #: How the text of an error says that a message file is missing.
 MISSING_FILE = "[MESSAGE_FILE_MISSING]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The part of a message log that is to be read."""
+
+    finds_gaps: bool
+    #: The version with which it ends; None for the head, which only a look at the next one finds.
+    until: int | None
 
 
 class ReignEndedError(Exception):
@@ -91,15 +101,16 @@ class Loop:
         #: Queues of which all waiting polls were told to the core in this step.
         self._noted: set[str] = set()
         self._ready: list[tuple[Call, Answer]] = []
-        #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
+        #: Answers that promise nothing: to publishers, and that nothing is there, to callers that ask again; and when this reign
+        #: was last seen to hold.
         self._quiet: list[tuple[Call, Answer]] = []
         self._seen_at_ms = -QUIET_MS
-        #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
-        self._tails: dict[str, bool] = {}
+        #: Message types whose logs must be read before this group is answered.
+        self._tails: dict[str, _Reading] = {}
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
-        self._held = HeldProofs()
+        self._held = HeldCalls()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -358,8 +369,9 @@ class Loop:
             self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), request.message_type))
             return
         self._told.add(request.message_type)
-        self._read_log(request.message_type, finds_gaps=False)
-        self._answer(call, Answer(reply=replies.Done()))
+        self._read_log(request.message_type, finds_gaps=False, until=request.log_version)
+        # It promises nothing, and whoever waits for the messages hears before their publisher.
+        self._quiet.append((call, Answer(reply=replies.Done())))
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group."""
@@ -436,27 +448,42 @@ class Loop:
         """Return the newest version of a message log that was read."""
         return max(self._engine.state.message_types[message_type].version, self._entrance.read_until.get(message_type, -1))
 
-    def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
-        self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
+    def _read_log(self, message_type: str, *, finds_gaps: bool, until: int | None = None) -> None:
+        known = self._tails.get(message_type)
+        if known is not None:
+            finds_gaps |= known.finds_gaps
+            until = None if until is None or known.until is None else max(until, known.until)
+        self._tails[message_type] = _Reading(finds_gaps, until)
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
         told, self._told = self._told, set()
-        for message_type, finds_gaps in tails.items():
+        for message_type, reading in tails.items():
             if not self._peers.may_enter(message_type, now_ms=now_ms):
                 continue
-            before = self._read_until(message_type)
-            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
+            before, finds_gaps = self._read_until(message_type), reading.finds_gaps
+            if reading.until is not None and before >= reading.until:
+                # Another look was faster than the word of its publisher.
+                continue
+            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps, until=reading.until):
                 # More is waiting than fits one group: go on in the next.
-                self._read_log(message_type, finds_gaps=finds_gaps)
+                self._read_log(message_type, finds_gaps=finds_gaps, until=reading.until)
             # A publisher that announces its messages will announce the next, too.
             came = message_type not in told and self._read_until(message_type) > before
             self._looks_at(message_type, now_ms).looked(now_ms, came=came, searched=finds_gaps)
 
     def _looks_at(self, message_type: str, now_ms: int) -> LogLooks:
         if message_type not in self._looks:
-            self._looks[message_type] = LogLooks(now_ms, self._entrance.silent_ms(message_type))
+            self._looks[message_type] = LogLooks(now_ms, self._silent_ms(message_type))
         return self._looks[message_type]
+
+    def _silent_ms(self, message_type: str) -> int:
+        """Return the longest time between two looks at a message log."""
+        try:
+            return self._entrance.silent_ms(message_type)
+        except Exception:  # noqa: BLE001 - whatever is wrong with its log, the look says so, and keeps its messages out alone.
+            _LOG.exception("How often the log of message type '%s' is to be looked at cannot be determined.", message_type)
+            return SILENT_MS
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:

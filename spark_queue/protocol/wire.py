@@ -3,8 +3,9 @@
 The commands and replies of the core, and requests to a coordinator as a process. Every request names its journal and
 carries a request id; repeated after a lost reply, it gets the same answer.
 
-A call is one Flight action `ACTION` whose body is an encoded request. Its first result is an encoded reply; further results,
-if any, are consecutive pieces of one Arrow IPC stream.
+A call is one Flight action `ACTION` whose body is an encoded request. Its one result is an answer: the size of the encoded reply,
+that reply, and behind it an Arrow IPC stream where rows come with it. A result more would be two more switches of threads at both
+ends.
 
 Requests and replies as frames: size first, then version, then form; an unfit one is refused by name.
 """
@@ -27,6 +28,9 @@ ACTION = "sparkqueue.call"
 #: Largest encoded request or reply, in bytes.
 FRAME_LIMIT_BYTES = 64 * 1024 * 1024
 
+#: Bytes of the size of a reply.
+_SIZE_BYTES = 4
+
 #: Longest wait inside one call (DESIGN 6), in milliseconds.
 LONG_POLL_LIMIT_MS = 5_000
 
@@ -46,6 +50,8 @@ class Nudge(Command, frozen=True, kw_only=True):
     subject = "message_type"
 
     message_type: str
+    #: The version of its log that has them, behind which nobody need look now; None for the whole log.
+    log_version: int | None = None
 
 
 class AwaitPublish(Command, frozen=True, kw_only=True):
@@ -195,14 +201,20 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:
-        reason = f"it has version {envelope.version}, but the coordinator uses version {COMMAND_VERSION}."
-        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+        raise CoordinatorError("VERSIONS_DIFFER", given=envelope.version, known=COMMAND_VERSION, journal=envelope.journal)
     return envelope
 
 
-def decode_reply(frame: bytes) -> AnyReply:
-    """Read a reply."""
-    return _decode(_reply_decoder, frame)
+def encode_answer(reply: Reply) -> bytes:
+    """Encode a reply as the beginning of an answer, which the Arrow stream beside it follows where there is one."""
+    frame = encode(reply)
+    return len(frame).to_bytes(_SIZE_BYTES, "big") + frame
+
+
+def read_answer(answer: memoryview) -> tuple[AnyReply, bytes]:
+    """Read an answer: its reply, and the Arrow stream beside it, which may be empty."""
+    begin = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "big")
+    return _decode(_reply_decoder, answer[_SIZE_BYTES:begin]), bytes(answer[begin:])
 
 
 def failed(refusal: SparkQueueError) -> Failed:

@@ -13,8 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-
 from spark_queue.client.coordinator_client import CoordinatorClient, call_once
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
@@ -85,11 +83,10 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, poll: commands.ReceiverPoll, *, wait_ms: int) -> tuple[replies.Granted, pa.Table | None]:
+    def next(self, poll: commands.ReceiverPoll, *, wait_ms: int) -> replies.Granted:
         """Ask for more messages, and wait for them at the coordinator."""
         asked = poll.to_next(**self._about, wait_ms=min(wait_ms, self.lease_period_ms // 3), asks_again=True)
-        reply, pieces = self._client.call_for_places(asked)
-        return self._heed(cast(replies.Granted, reply)), pieces
+        return self._heed(cast(replies.Granted, self._client.call(asked)))
 
     def poll(self, *, newest: int, limit: int, overrun: Ranges = ()) -> commands.ReceiverPoll:
         """Return the next poll of this start; `newest` is the newest lease that arrived (R135).
@@ -103,17 +100,16 @@ class ReceiverSession:
 
     def settle(
         self, outcomes: Iterable[OutcomeRows], *, request: str, poll: commands.ReceiverPoll | None = None
-    ) -> tuple[replies.HeldSettled, pa.Table | None]:
+    ) -> replies.HeldSettled:
         """Settle messages, and ask for more by a poll that does not wait, if one comes with them.
 
         A repeat under the same id is answered as the first was (R134).
         """
         command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request, poll=poll)
-        reply, pieces = self._client.call_for_places(command)
-        settled = cast(replies.HeldSettled, reply)
+        settled = cast(replies.HeldSettled, self._client.call(command))
         if settled.granted is not None:
             self._heed(settled.granted)
-        return settled, pieces
+        return settled
 
     def _heed(self, granted: replies.Granted) -> replies.Granted:
         self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms

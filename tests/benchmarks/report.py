@@ -1,10 +1,10 @@
-"""The figures as people read them: a table on the console, and the figures section of RESULTS.md."""
+"""The figures as people read them: a table on the console, and in RESULTS.md the headlines and a table for each question."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,12 +12,16 @@ import psutil
 from rich.table import Table
 
 from tests.benchmarks.figure import Figure, shown
+from tests.benchmarks.questions import HEADLINES, QUESTIONS, question_of
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 _BEGIN = "<!-- figures: written by `make bench` -->"
 _END = "<!-- end of figures -->"
 _HEADER = "| row | what | measured | budget | | how |\n|---|---|---|---|---|---|\n"
+_HEADLINES_HEADER = "| what | measured | budget | | row |\n|---|---|---|---|---|\n"
+#: Bars of a row of `_HEADER`; those of the headlines have fewer.
+_CELLS = 7
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pyroaring")
 
 
@@ -35,16 +39,30 @@ def table(figures: Iterable[Figure]) -> Table:
 def store(figures: Iterable[Figure], *, command: str, path: Path = RESULTS) -> None:
     """Write figures into the results; rows that were not measured this time stay as they are."""
     text = path.read_text()
-    before, _, rest = text.partition(_BEGIN)
-    section, _, after = rest.partition(_END)
-    rows = _rows(section) | {figure.row: _line(figure, command) for figure in figures}
-    body = f"{_BEGIN}\n\n{_surroundings()}\n\n{_HEADER}" + "".join(f"{line}\n" for line in rows.values())
-    path.write_text(f"{before}{body}\n{_END}{after}")
+    before, after = text.partition(_BEGIN)[0], text.partition(_END)[2]
+    rows = known_rows(text) | {figure.row: _line(figure, command) for figure in figures}
+    path.write_text(f"{before}{_BEGIN}\n\n{_body(rows)}\n{_END}{after}")
 
 
-def _rows(section: str) -> dict[str, str]:
-    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| row ")]
-    return {line.split("|")[1].strip(): line for line in lines}
+def known_rows(text: str) -> dict[str, str]:
+    """Return the lines of the figures in the results, by row."""
+    section = text.partition(_BEGIN)[2].partition(_END)[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith(("| row ", "| what "))]
+    return {line.split("|")[1].strip(): line for line in lines if line.count("|") >= _CELLS}
+
+
+def _body(rows: Mapping[str, str]) -> str:
+    told = [_HEADLINES_HEADER + "".join(_headline(rows[row]) for row in HEADLINES if row in rows), f"{_surroundings()}\n"]
+    for question in QUESTIONS:
+        answers = "".join(f"{line}\n" for row, line in rows.items() if question_of(row) == question)
+        if answers:
+            told.append(f"## {question}\n\n{_HEADER}{answers}")
+    return "\n".join(told)
+
+
+def _headline(line: str) -> str:
+    _, row, what, measured, budget, verdict, *_ = line.split("|")
+    return f"| {what.strip()} | {measured.strip()} | {budget.strip()} | {verdict.strip()} | {row.strip()} |\n"
 
 
 def _line(figure: Figure, command: str) -> str:

@@ -271,4 +271,16 @@ FOLLOWING = (
         "False:",
         ("tests/unit/journal/test_deletion_vector.py",),
     ),
+    Mutant(
+        "a peer that follows a table is refused for it",
+        "    if is_of_table(record, known):\n        return\n",
+        "",
+        ("tests/unit/replication/test_news.py", "tests/unit/replication/test_puller.py"),
+    ),
+    Mutant(
+        "rows of a table that a peer follows are copied from its journal",
+        " and not is_of_table(record, self._fold)",
+        "",
+        ("tests/unit/replication/test_puller.py",),
+    ),
 )

@@ -150,7 +150,7 @@ class DiskWorld(LoopWorld):
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:
         """Look whether what executors are told to read stands there, beside what every world notes."""
         super().note_answer(call, reply, pieces)
-        if isinstance(reply, replies.RowsOf) and pieces is not None:
+        if isinstance(reply, replies.RowsOf | replies.Granted) and pieces is not None:
             self.note_order()
             for path, first_row, rows, bookmark in zip(*(pieces.column(name).to_pylist() for name in _PLACES), strict=True):
                 found = self._ids(path)[first_row : first_row + rows] if self._stands(path) else []

@@ -94,6 +94,18 @@ def test_a_lone_surrogate_in_a_fact_can_be_printed() -> None:
     assert "'W\\udcff'" in said.encode().decode()
 
 
+@pytest.mark.parametrize("value", ["y" * 5_000_000, b"y" * 5_000_000, ["y"] * 1_000_000, {"payload": "y" * 5_000_000}])
+def test_a_fact_of_megabytes_is_shown_by_its_beginning_and_kept_whole(value: object) -> None:
+    """A text of megabytes fills a log, and takes a second of its process for each few of them."""
+    made = errors.error("BAD_VALUE", {"key": "k", "where": "w", "value": value, "expected": "a number"})
+    assert made.facts["value"] is value
+    assert f"is {repr(value)[:3_990]}" in str(made)
+    assert re.search(r"… \([\d,]{9,} characters\)'?, but it must be a number. Correct the value.$", str(made))
+    assert len(str(made)) < 2 * errors.SHOWN_CHARACTERS
+    assert len(str(errors.error("OF_A_NEWER_PEER", {"value": value}))) < 2 * errors.SHOWN_CHARACTERS
+    assert str(pickle.loads(pickle.dumps(made))) == str(made)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

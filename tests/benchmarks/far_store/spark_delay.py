@@ -55,7 +55,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield Figure(row=f"store-spark-row-{name}", what=what, value=median(queue), unit="ms", budget=budget, note=note)
         ratios = [one / other for one, other in zip(queue, delta, strict=True)]
         held = 0.3 if budget else None
-        what = f"the same {name} against bare Delta → Delta"
+        what = f"{what}, against bare Delta → Delta"
         row = f"store-spark-row-{name}-delta"
         yield Figure(row=row, what=what, value=median(ratios), unit="x", budget=held, note=spread(ratios))
 

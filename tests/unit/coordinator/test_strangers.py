@@ -37,8 +37,8 @@ WAIT_S = 30.0
 #: What a port takes of a message before somebody asks for it: the first window of a stream (RFC 9113, 6.9.2).
 WINDOW_BYTES = 65_535
 
-#: A call that would fill 100 MiB.
-INFLATING = inflating(wire.ACTION, 100 << 20)
+#: What a compressed call would fill.
+INFLATED_BYTES = 100 << 20
 
 Serve = Callable[..., Server]
 
@@ -116,7 +116,7 @@ def test_calls_without_a_token_end_at_their_headers_and_leave_no_thread(serve: S
 @pytest.mark.parametrize("authorization", ["", "Bearer guessed"])
 def test_nothing_of_a_message_is_read_before_the_token(serve: Serve, authorization: str, encoding: str) -> None:
     served, is_compressed = serve(), encoding == "gzip"
-    message = INFLATING if is_compressed else bytes(1 << 20)
+    message = inflating(wire.ACTION, INFLATED_BYTES) if is_compressed else bytes(1 << 20)
     with closing(Stranger(served.port)) as stranger:
         stream = stranger.begin("DoAction", sparkq_place="p", authorization=authorization, grpc_encoding=encoding)
         assert stranger.send(stream, message, is_compressed=is_compressed) <= WINDOW_BYTES < len(message)
@@ -127,7 +127,8 @@ def test_nothing_is_inflated_for_who_has_a_token_either(serve: Serve) -> None:
     served = serve()
     with closing(Stranger(served.port)) as known:
         stream = known.begin("DoAction", sparkq_place="p", authorization=own_bearer(served), grpc_encoding="gzip")
-        assert known.send(stream, INFLATING, is_compressed=True) <= WINDOW_BYTES < len(INFLATING)
+        message = inflating(wire.ACTION, INFLATED_BYTES)
+        assert known.send(stream, message, is_compressed=True) <= WINDOW_BYTES < len(message)
         assert known.ends(stream)
 
 
@@ -145,7 +146,7 @@ def test_every_call_is_refused_without_a_token_and_none_reaches_the_loop(serve: 
     assert inbox.take(0.0) == []
     heard = threading.Thread(target=lambda: inbox.take(WAIT_S)[0].answer(replies.Done()))
     heard.start()
-    assert caller(served).call(wire.Stop(journal="j", request="r"), timeout_s=WAIT_S) == (replies.Done(), [])
+    assert caller(served).call(wire.Stop(journal="j", request="r"), timeout_s=WAIT_S) == (replies.Done(), b"")
     heard.join()
 
 
