@@ -405,7 +405,11 @@ def _fits(stored: Any, declared: Any) -> bool:
     if stored == declared:
         return True
     if pa.types.is_struct(stored) and pa.types.is_struct(declared):
-        return all(_has(stored, field) for field in declared)
+        places = [stored.get_field_index(field.name) for field in declared]
+        # Not every pyarrow that is supported finds fields by their names in another order.
+        has_all = -1 not in places and places == sorted(places)
+        fields = zip(declared, places, strict=True)
+        return has_all and all(each.nullable and _fits(stored.field(place).type, each.type) for each, place in fields)
     if pa.types.is_list(stored) and pa.types.is_list(declared):
         return _fits(stored.value_type, declared.value_type)
     if pa.types.is_map(stored) and pa.types.is_map(declared):
@@ -417,12 +421,6 @@ def _fits(stored: Any, declared: Any) -> bool:
             return bool(declared.scale >= stored.scale and whole >= stored.precision - stored.scale)
         return stored in _DIGITS and whole >= _DIGITS[stored]
     return any(stored in kinds and declared in kinds[kinds.index(stored) :] for kinds in _WIDER)
-
-
-def _has(stored: Any, declared: Any) -> bool:
-    """Return whether a struct has a declared field, wherever it stands: its other fields are not read."""
-    place = stored.get_field_index(declared.name)
-    return bool(place >= 0 and declared.nullable and _fits(stored.field(place).type, declared.type))
 
 
 @contextmanager

@@ -129,6 +129,7 @@ class SparkWorld(WrittenWorld):
     def drop(self) -> None:
         super().drop()
         jvm: Any = self._spark._jvm
+        # It would take the new table for the old one.
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         self._has_table = False
 

@@ -225,8 +225,8 @@ FOLLOWING = (
     ),
     Mutant(
         "a struct is read with a field that it does not have",
-        "return bool(place >= 0 and declared.nullable and",
-        "return bool(declared.nullable and",
+        "has_all = -1 not in places and",
+        "has_all = True and",
         _LOG,
     ),
     Mutant(
