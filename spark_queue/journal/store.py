@@ -264,6 +264,8 @@ class Store:
         """Return the objects under a folder, in the order of their keys, only those after a key if one is given."""
         with self.failures(f"listing {prefix}"):
             if self.is_local:
+                # A folder may have nothing; a place that is not there was misspelt.
+                os.stat(self.path)  # noqa: PTH116 - as `read` does.
                 objects = [StoredObject.of_file(self._key_of(path), facts) for path, facts in files_below(self.uri(prefix))]
             else:
                 found = _library().list(_asked(self, "LIST"), prefix, offset=after).collect()
