@@ -32,7 +32,7 @@ class HeldCalls:
 
     @property
     def due_ms(self) -> int | None:
-        """When the first of them wait no longer; None where none waits."""
+        """When the first of them waits no longer; None where none waits."""
         return min(self._until_ms().values(), default=None)
 
     def release(self, calls: Sequence[Call], waiting: Iterable[Call], *, is_due: bool, now_ms: int) -> list[Call]:

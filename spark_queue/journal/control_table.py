@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,6 +18,7 @@ from spark_queue.journal import control_checkpoint
 from spark_queue.journal.damage import is_whole_checkpoint
 from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, check_mark, parse_entry
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, last_checkpoint, version_of
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import rows_of
 from spark_queue.journal.store import CONTROL, CONTROL_LOG, Store, log_key
@@ -229,12 +229,8 @@ def _parsed_at(store: Store, version: int, get: Callable[[str], bytes | None]) -
 
 
 def _fetched(store: Store, keys: Sequence[str], get: Callable[[str], bytes | None]) -> Iterator[bytes | None]:
-    """Yield what stands under keys; a disk answers one after the other sooner than several at once."""
-    if store.is_local or len(keys) < 2:
-        yield from map(get, keys)
-        return
-    with ThreadPoolExecutor(min(_AHEAD, len(keys))) as readers:
-        yield from readers.map(get, keys)
+    """Return what stands under keys; a disk answers one after the other sooner than several at once."""
+    return map(get, keys) if store.is_local else read_together(get, keys, at_once=_AHEAD)
 
 
 def _parsed(store: Store, version: int, data: bytes) -> LogEntry:

@@ -125,14 +125,14 @@ class ReceiverSession:
     def leave(self, *, begun: Ranges = (), keeps: Ranges = ()) -> None:
         """Give back what is in hand, if a coordinator runs (R137)."""
         leave = commands.Leave(**self._about, incarnation=self.drawn.incarnation, call=0, begun=begun, keeps=keeps)
-        self._say_last(leave, "leaving was not reported, so the leases end by themselves: %s")
+        self._tell_if_served(leave, "leaving was not reported, so the leases end by themselves: %s")
 
     def report_missing(self) -> None:
         """Say that a message file was not found, if a coordinator runs: it may be one that a followed table had (R155)."""
         said = wire.LookForFiles(message_type=self.drawn.message_type)
-        self._say_last(said, "a missing file was not reported, so the coordinator finds out later: %s")
+        self._tell_if_served(said, "a missing file was not reported, so the coordinator finds out later: %s")
 
-    def _say_last(self, said: wire.AnyRequest, unheard: str) -> None:
+    def _tell_if_served(self, said: wire.AnyRequest, unheard: str) -> None:
         try:
             # None is started to hear this, so it does not go by the session's own client.
             call_once(self._store, self._journal_id, said, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)

@@ -97,13 +97,13 @@ class QueuePlanner:
         waits for that. Asked again, they are the same (P1).
         """
         given = self._given
-        if given is not None and given.rows.lease == lease and self._takes(given):
+        if given is not None and given.rows.lease == lease and self._hands_out(given):
             return given.rows
         rows = self._client.rows(self._numbered(commands.Rows, lease=lease))
         self._renewer.hold(lease, lease_period_ms=self._lease_period_ms)
         return rows
 
-    def _takes(self, given: _Given) -> bool:
+    def _hands_out(self, given: _Given) -> bool:
         """Return whether Spark is given rows as they came with their grant."""
         if not given.is_taken and SystemClock().monotonic_ms() < given.until_ms:
             given.is_taken, self._taken = True, given.rows.lease

@@ -7,7 +7,6 @@ Looking at a journal from outside its coordinator: fold the control log, then co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -41,6 +40,7 @@ from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.folder import of_segment
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.opening import opened
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.record_blocks import ControlRows, read_records
 from spark_queue.journal.schema import stored_schema
@@ -89,8 +89,7 @@ def find_damage(store: Store, needed: NeededFiles) -> str | None:
     The files are opened, which finds a missing one or a part; messages that a batch failed on are read, which finds any damage.
     """
     try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(partial(_check, store), needed.segments))
+        list(read_together(partial(_check, store), needed.segments, at_once=_THREADS))
         if len(needed.failed):
             read_bodies(store, needed.message_type, needed.failed, stored_schema(needed.columns))
     except JournalError as trouble:

@@ -43,7 +43,7 @@ DECIDING = (
     ),
     Mutant(
         "a goodbye that tells that Spark was given the rows is not heard (P6)",
-        "        if command.taken:\n            session.take(command.taken)\n", "", _SCENARIOS,
+        "        if command.taken:\n            session.note_taken(command.taken)\n", "", _SCENARIOS,
     ),
     Mutant(
         "Spark is given rows as they came however old their grant is",

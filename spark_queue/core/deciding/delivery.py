@@ -172,7 +172,7 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
     own = own or lease.has_landed
     if not (own and (session.asked == lease.number or lease.is_whole)):
         resume_run(work, lease, session, call=call)
-    session.take(lease.number)
+    session.note_taken(lease.number)
     return lease.rows
 
 
@@ -181,7 +181,7 @@ def rows_taken(work: UnitOfWork, command: RowsTaken) -> Done:
     subscription, session = _planner(work, command)
     refuse_receiver(work, subscription, "reading a lease")
     _check_lease_number(work, subscription, command.lease)
-    session.take(command.lease)
+    session.note_taken(command.lease)
     return Done()
 
 
@@ -208,7 +208,7 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
         work.emit(records.Left(incarnation=command.incarnation), subscription=subscription.name, reason="left")
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
         if command.taken:
-            session.take(command.taken)
+            session.note_taken(command.taken)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
         elif lease is not None and session.returned == lease.number and lease.failure is None and not lease.stopped:

@@ -25,7 +25,7 @@ class Session:
     started: int = 0
     returned: int = 0
 
-    def take(self, lease: int) -> None:
+    def note_taken(self, lease: int) -> None:
         """Note that a planner start asked for the rows of a lease, or gave Spark those that came with its grant."""
         self.asked = lease
         self.note_read(lease)

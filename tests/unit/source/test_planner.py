@@ -101,6 +101,14 @@ def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewe
     return planner, Client.made[0], renewer
 
 
+def granted_with_rows() -> tuple[QueuePlanner, Client]:
+    """Return a planner with lease 7, whose rows came with the grant."""
+    planner, heard, _ = seated()
+    heard.pieces = PIECES
+    planner.next(finished=0, limit=3, wait_ms=1)
+    return planner, heard
+
+
 @pytest.mark.parametrize("available_now", [False, True])
 def test_planner_attaches_with_what_it_drew_and_asks_for(client: type[Client], *, available_now: bool) -> None:
     _, heard, _ = seated(available_now=available_now)
@@ -133,9 +141,7 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
 
 def test_rows_that_came_with_a_grant_are_not_asked_for_and_stay_the_same(client: type[Client]) -> None:
     """P1, P3: that Spark has them is told beside its batch, once."""
-    planner, heard, _ = seated()
-    heard.pieces = PIECES
-    planner.next(finished=0, limit=3, wait_ms=1)
+    planner, heard = granted_with_rows()
     given = planner.rows(7)
     assert (given.lease, given.leased_until_ms, given.message_type, given.pieces) == (7, 9, "json", PIECES)
     assert planner.rows(7) is given
@@ -148,9 +154,7 @@ def test_rows_that_came_with_a_grant_are_not_asked_for_and_stay_the_same(client:
 def test_rows_of_another_lease_or_of_one_that_may_have_ended_are_asked_for(
     client: type[Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planner, heard, _ = seated()
-    heard.pieces = PIECES
-    planner.next(finished=0, limit=3, wait_ms=1)
+    planner, heard = granted_with_rows()
     assert planner.rows(6) is ROWS
     now_ms = SystemClock().monotonic_ms()
     monkeypatch.setattr(SystemClock, "monotonic_ms", lambda _: now_ms + PERIOD_MS // 2)
@@ -162,9 +166,7 @@ def test_rows_of_another_lease_or_of_one_that_may_have_ended_are_asked_for(
 
 def test_a_leave_tells_of_rows_that_spark_was_given(client: type[Client]) -> None:
     """P6: the word by itself may come too late."""
-    planner, heard, _ = seated()
-    heard.pieces = PIECES
-    planner.next(finished=0, limit=3, wait_ms=1)
+    planner, _ = granted_with_rows()
     planner.rows(7)
     planner.leave()
     assert client.made[1].heard[0].taken == 7
@@ -172,9 +174,7 @@ def test_a_leave_tells_of_rows_that_spark_was_given(client: type[Client]) -> Non
 
 def test_a_word_that_is_refused_ends_nothing(client: type[Client]) -> None:
     """It was overtaken: its lease is proven by then."""
-    planner, heard, _ = seated()
-    heard.pieces = PIECES
-    planner.next(finished=0, limit=3, wait_ms=1)
+    planner, heard = granted_with_rows()
     heard.refusal = LeaseError("STALE_CALL", subscription="s", call=1, newest=2)
     given = planner._given
     assert given is not None
