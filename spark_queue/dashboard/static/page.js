@@ -79,7 +79,10 @@ async function swap() {
   for (const part of fresh && location.href === address ? parts : []) {
     const next = fresh.getElementById(part.id);
     const active = document.activeElement;
-    const isUsed = part.contains(active) && (active.matches("input:not(.command), select, textarea") || getSelection().toString() !== "");
+    // A text that somebody has chosen is about to be copied; a command stays chosen, see put.
+    const chosen = getSelection();
+    const isChosen = part.contains(chosen.anchorNode) && chosen.toString() !== "";
+    const isUsed = !active?.matches("input.command") && (isChosen || (part.contains(active) && active.matches("input, select, textarea")));
     const opened = [...part.querySelectorAll("details")].map((each) => each.open);
     if (next) { next.querySelectorAll("details").forEach((each, index) => { each.open = opened[index] || each.open; }); }
     if (next && !isUsed && part.hasAttribute("data-live") && next.innerHTML !== part.innerHTML) { put(part, next); }

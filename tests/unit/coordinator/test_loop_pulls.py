@@ -173,7 +173,7 @@ def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
             text="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken",
             since_ms=since_ms,
             command=SparkqCommand("peers check"),
-        )  # fmt: skip
+        )
     }
     (shown,) = (queue_status(state, "WORK", now_ms=since_ms).alarm,)
     assert "break R113.3" in str(shown)
