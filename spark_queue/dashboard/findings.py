@@ -89,7 +89,7 @@ def _listed(
     follower: JournalFollower, finding: Finding, queues: Sequence[str], first_seen_ms: Mapping[str, int], now_ms: int
 ) -> ListedFinding:
     return ListedFinding(
-        where=" / ".join([follower.name, *queues[:1]]),
+        where=f"{follower.name} / {queues[0]}" if queues else f"journal {follower.name}",
         more_queues=len(queues[1:]),
         href=_href(follower.name, finding, queues),
         text=finding.text,

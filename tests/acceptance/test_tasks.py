@@ -84,7 +84,7 @@ def test_at_three_in_the_morning_what_is_wrong_where_since_when_and_what_do_i_ty
     for command, where, since in (
         (f"sparkq unsubscribe {path} BILLING east", "shop / BILLING", r"since [\d-]{10} [\d:]{8} UTC, (2\d|30) min"),
         (f"sparkq unpause {path} REFUNDS", "shop / REFUNDS", r"since [\d-]{10} [\d:]{8} UTC"),
-        (f"sparkq serve {path}", "shop", r"since [\d-]{10} [\d:]{8} UTC"),
+        (f"sparkq serve {path}", "journal shop", r"since [\d-]{10} [\d:]{8} UTC"),
     ):
         item = page.locator("ul.wrong li", has=page.locator(f'input[value="{command}"]'))
         expect(item.locator("a")).to_have_text(where)

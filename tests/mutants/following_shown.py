@@ -38,7 +38,7 @@ FOLLOWING_SHOWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the page says of each table that it is followed",
-        "trouble=None if known.followed.trouble is None else str(known.followed.trouble),", "trouble=None,", _SHOWN,
+        "trouble=None if known.trouble is None else str(known.trouble),", "trouble=None,", _SHOWN,
     ),
     Mutant(
         "a message of a followed table is explained as one that was published",

@@ -218,7 +218,7 @@ def _not_ended(ledger: QueueLedger, now_ms: int) -> Iterator[Finding]:
         f"{count:,} message(s) are in leases that ran out, and no coordinator runs to end them: the consumer of subscription "
         f"{whose} hangs or is gone. They come back once a coordinator runs: start a consumer, or `sparkq serve`."
     )
-    yield Finding(text=text, since_ms=min(lease.due_at_ms for lease in found), command=SparkqCommand("serve"))
+    yield Finding(text=counted(text), since_ms=min(lease.due_at_ms for lease in found), command=SparkqCommand("serve"))
 
 
 def running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
@@ -333,13 +333,10 @@ def _late_letters(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iter
     if not kinds:
         return
     first_ms, count = min(each.first_ms for each in kinds), sum(len(each.rows) for each in kinds)
-    others = f" Of {len(kinds):,} kinds of errors the last:" if kinds[1:] else ""
-    text = counted(f"{count:,} message(s) became dead letters, the last at {_utc(kinds[0].last_ms)}.{others}")
-    yield _warning(
-        f"{text} {kinds[0].error or 'No error was given.'}",
-        first_ms,
-        SparkqCommand("redrive", (queue,), (f"--since={_utc(first_ms)}",)),
-    )
+    which = f"The last of {len(kinds):,} kinds of errors:" if kinds[1:] else "The error:"
+    text = counted(f"{count:,} message(s) became dead letters, the last at {_utc(kinds[0].last_ms)}. {which}")
+    command = SparkqCommand("redrive", (queue,), (f"--since={_utc(first_ms)}",))
+    yield _warning(f"{text} {kinds[0].error or 'none was given'}", first_ms, command)
 
 
 def _warning(text: str, since_ms: int, command: SparkqCommand) -> Finding:

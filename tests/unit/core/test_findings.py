@@ -149,7 +149,7 @@ def test_dead_letters_that_came_lately(scenario: Scenario) -> None:
     scenario.run("wait 30m\nsettle Q expire 3 error=timeout\nwait 10s")
     [found] = [each for each in findings(scenario) if "dead letters" in each.text]
     assert found.text.startswith("4 messages became dead letters, the last at ")
-    assert found.text.endswith(". Of 3 kinds of errors the last: timeout")
+    assert found.text.endswith(". The last of 3 kinds of errors: timeout")
     [verb, path, queue, since] = found.command.line("shop").split()[1:]
     assert (verb, path, queue, since.startswith("--since=")) == ("redrive", "shop", "Q", True)
     scenario.run("wait 1h")
@@ -186,7 +186,7 @@ def test_dead_letters_in_their_queue_wait_for_people(scenario: Scenario) -> None
 
 def test_leases_that_nobody_ends(scenario: Scenario) -> None:
     scenario.run(f"publish T 0..5\nplanner p Q/s\nnext p limit=2\nwait 60s\nwait {NOT_ENDED_MS}ms")
-    text = "2 message(s) are in leases that ran out, and no coordinator runs to end them"
+    text = "2 messages are in leases that ran out, and no coordinator runs to end them"
     assert_told(scenario, text, NOT_ENDED_MS / 1_000, "sparkq serve shop", is_alarm=True)
 
 

@@ -135,7 +135,7 @@ def test_a_coordinator_that_is_gone_is_so_since_it_was_last_heard_of_while_messa
     world.decide(commands.Pause(queue="BILLING"), 150)
     _, visitor = looked(world)
     first = items(visitor.get("/").text)[0]
-    assert (first.is_alarm, first.where, first.href) == (True, "shop", "/j/shop/journal")
+    assert (first.is_alarm, first.where, first.href) == (True, "journal shop", "/j/shop/journal")
     assert first.command == f"sparkq serve {world.journal.store.path}"
     assert "UTC, 30 min" in first.since
     # Messages wait because of that: they are told once.
@@ -173,7 +173,7 @@ def test_a_journal_that_cannot_be_read_is_told_since_when(world: DashboardWorld,
     gone.refresh()
     world.commit()
     [found] = items(asker_of([following(world.journal), gone]).get("/").text)
-    assert (found.where, found.command) == ("gone", f"sparkq doctor {gone.store.path}")
+    assert (found.where, found.command) == ("journal gone", f"sparkq doctor {gone.store.path}")
     assert "NOT_A_JOURNAL" in found.text
     assert re.fullmatch(r"since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, \d\.\d s", found.since)
 
