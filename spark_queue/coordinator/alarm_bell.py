@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from spark_queue.core.state.findings import Finding, alarms, of_set_aside
+from spark_queue.core.state.findings import QueueFinding, alarms, of_set_aside
 from spark_queue.core.state.journal_state import JournalState
 
 _LOG = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class AlarmBell:
     def ring(self, state: JournalState, changed: Iterable[str], *, now_ms: int) -> None:
         """Log new alarms of the queues that changed since the last call, those that are no more among them, or by now."""
         for queue in sorted({*changed, *(name for name, at_ms in self._begins_at_ms.items() if at_ms <= now_ms)}):
-            found = dict[str, Finding]()
+            found = dict[str, QueueFinding]()
             if queue in state.queues:
                 with state.guard(queue):
                     found = alarms(state, state.queues[queue])
@@ -34,7 +34,7 @@ class AlarmBell:
                 self._begins_at_ms[queue] = min(begins_ms)
             self._tell(queue, {name: each for name, each in found.items() if each.since_ms <= now_ms})
 
-    def _tell(self, queue: str, found: dict[str, Finding]) -> None:
+    def _tell(self, queue: str, found: dict[str, QueueFinding]) -> None:
         known = self._rung.pop(queue, {})
         for alarm in (each for name, each in found.items() if known.get(name) != each.since_ms):
             paused = " It is paused, and tries one message at a time until one succeeds." if alarm.pauses else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from spark_queue.core.state.findings import Finding, of_set_aside
+from spark_queue.core.state.findings import QueueFinding, of_set_aside
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.sparkq_command import SparkqCommand
 from spark_queue.dashboard import formatting
@@ -41,7 +41,7 @@ class ListedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingList:
-    """What is wrong in some journals, the alarms first, and of these the newest."""
+    """Findings about some journals, the alarms first, and of these the newest."""
 
     findings: Sequence[ListedFinding]
     #: The number of those that are not listed.
@@ -68,17 +68,20 @@ def unreadable(follower: JournalFollower, now_ms: int) -> list[ListedFinding]:
     trouble = follower.trouble
     if trouble is None:
         return []
-    finding = Finding(
+    finding = QueueFinding(
         text=f"This journal cannot be read now. {trouble}", since_ms=follower.trouble_since_ms, command=SparkqCommand("doctor")
     )
     return [_listed(follower, finding, (), {}, now_ms)]
 
 
 def journal_findings(
-    follower: JournalFollower, look: FollowedView, of_queues: Mapping[str, Iterable[Finding]], of_journal: Iterable[Finding]
+    follower: JournalFollower,
+    look: FollowedView,
+    of_queues: Mapping[str, Iterable[QueueFinding]],
+    of_journal: Iterable[QueueFinding],
 ) -> list[ListedFinding]:
     """Return the findings about a journal and its queues; one that is the same in several queues is listed once."""
-    queues: dict[Finding, list[str]] = {each: [] for each in of_journal}
+    queues: dict[QueueFinding, list[str]] = {each: [] for each in of_journal}
     for name, found in of_queues.items():
         for each in found:
             queues.setdefault(each, []).append(name)
@@ -86,7 +89,7 @@ def journal_findings(
 
 
 def _listed(
-    follower: JournalFollower, finding: Finding, queues: Sequence[str], first_seen_ms: Mapping[str, int], now_ms: int
+    follower: JournalFollower, finding: QueueFinding, queues: Sequence[str], first_seen_ms: Mapping[str, int], now_ms: int
 ) -> ListedFinding:
     return ListedFinding(
         where=f"{follower.name} / {queues[0]}" if queues else f"journal {follower.name}",
@@ -101,7 +104,7 @@ def _listed(
     )
 
 
-def _href(journal: str, finding: Finding, queues: Sequence[str]) -> str:
+def _href(journal: str, finding: QueueFinding, queues: Sequence[str]) -> str:
     """Return the address of the page that shows most of a finding."""
     base, command = f"/j/{quote(journal, safe='')}", finding.command
     queue = f"{base}/queues/{quote(queues[0], safe='')}" if queues else ""

@@ -23,7 +23,7 @@ from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
 from spark_queue.clock import SystemClock
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
-from spark_queue.core.state.findings import Finding, slow_after_s, taken_from
+from spark_queue.core.state.findings import QueueFinding, slow_after_s, taken_from
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
 from spark_queue.core.state.sparkq_command import SparkqCommand
@@ -101,7 +101,7 @@ class QueueRow:
     is_paused: bool = False
     #: Whether its longest batch runs for longer than is usual.
     is_slow: bool = False
-    findings: Sequence[Finding] = ()
+    findings: Sequence[QueueFinding] = ()
     rate_in: float | None = None
     rate_out: float | None = None
     line: str = ""
@@ -218,7 +218,7 @@ def journal_rows(follower: JournalFollower, choice: QueueChoice) -> JournalRows:
         )
 
 
-def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> Iterator[Finding]:
+def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> Iterator[QueueFinding]:
     """Yield the alarm where messages wait for consumers, and no coordinator is there to grant them."""
     queues = look.state.definitions.queues
     # Messages in a queue for dead letters alone wait for people.
@@ -229,7 +229,7 @@ def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> Iterator[Finding]:
     waiting = counted(f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)")
     text = f"No coordinator runs, and {waiting}: none is delivered. A consumer that starts also starts one; so does `sparkq serve`."
     oldest_ms = look.now_ms - round(1_000 * max(each.seconds_behind or 0 for each in known))
-    yield Finding(text=text, since_ms=max(oldest_ms, look.heard_at_ms), command=SparkqCommand("serve"))
+    yield QueueFinding(text=text, since_ms=max(oldest_ms, look.heard_at_ms), command=SparkqCommand("serve"))
 
 
 def queue_row(look: FollowedView, name: str) -> QueueRow:
@@ -250,7 +250,7 @@ def _figures(look: FollowedView, name: str) -> QueueRow:
             findings=queue_findings(look, name, is_served=look.is_served),
         )  # fmt: skip
     except Exception as fault:  # noqa: BLE001  # The other queues are shown all the same.
-        found = Finding(text=untold(fault), since_ms=0, command=SparkqCommand("verify"))
+        found = QueueFinding(text=untold(fault), since_ms=0, command=SparkqCommand("verify"))
         return QueueRow(name=name, status=None, trouble=found.text, findings=[found])
 
 

@@ -31,7 +31,7 @@ from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import findings, status
-from spark_queue.core.state.findings import Finding
+from spark_queue.core.state.findings import QueueFinding
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
@@ -464,7 +464,7 @@ def queue_status(view: JournalView, queue: str) -> QueueStatus:
     )
 
 
-def queue_findings(view: JournalView, queue: str, *, is_served: bool = True) -> list[Finding]:
+def queue_findings(view: JournalView, queue: str, *, is_served: bool = True) -> list[QueueFinding]:
     """Return the findings about a queue by a view; see `core.state.findings`."""
     if queue in view.state.troubles:
         return [findings.of_set_aside(view.state, queue)]

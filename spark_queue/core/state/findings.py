@@ -27,8 +27,8 @@ from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something about a queue that somebody should look at."""
+class QueueFinding:
+    """Something about a queue, or about all queues of a journal, that somebody should look at."""
 
     text: str
     #: Since when it is so, in milliseconds; 0 where no record tells.
@@ -40,21 +40,21 @@ class Finding:
     pauses: bool = False
 
 
-def joined(findings: Iterable[Finding]) -> str | None:
+def joined(findings: Iterable[QueueFinding]) -> str | None:
     """Return the alarms among findings as one text; None without any."""
     texts = dict.fromkeys(each.text for each in findings if each.is_alarm)
     return "; ".join(texts).replace(".; ", ". ") or None
 
 
-def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]:
+def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, QueueFinding]:
     """Return the alarms of a queue that the log tells, by their subject: a subscription, messages, or a peer's definitions.
 
     An alarm may begin later: unless something happens before.
     """
-    name, found = ledger.definition.name, dict[str, Finding]()
+    name, found = ledger.definition.name, dict[str, QueueFinding]()
     for each in ledger.subscriptions.values():
         if each.alarm is not None:
-            found[f"subscription '{each.name}'"] = Finding(
+            found[f"subscription '{each.name}'"] = QueueFinding(
                 text=each.alarm.error,
                 since_ms=each.alarm.since_ms,
                 command=SparkqCommand("unpause", (name,)),
@@ -63,13 +63,13 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]:
     stuck = ledger.lone_failures.at_least(LONE_FAILURES_LIMIT + 1, ledger.entered)
     if stuck and ledger.stuck is not None:
         text = f"{len(stuck):,} message(s) failed alone more than {LONE_FAILURES_LIMIT} times, first bookmark {stuck.min()}. "
-        found["messages that fail alone"] = Finding(
+        found["messages that fail alone"] = QueueFinding(
             text=f"{counted(text)}The last error: {ledger.stuck.error}", since_ms=ledger.stuck.since_ms,
             command=_explain(name, stuck.min()),
         )  # fmt: skip
     clashing = ledger.clashing - ledger.rows[State.REMOVED]
     if ledger.clash is not None and clashing:
-        found["numbers that a publisher used twice"] = Finding(
+        found["numbers that a publisher used twice"] = QueueFinding(
             text=ledger.clash.error, since_ms=ledger.clash.since_ms, command=_explain(name, clashing.min())
         )
     undecided = state.undecided(ledger)
@@ -80,20 +80,22 @@ def alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]:
             "that published them lacks the queue, or has set it aside. Define it there, or name an `initial_owner` that pulls from "
             "there"
         )
-        found["messages that are undecided"] = Finding(text=counted(text), since_ms=since_ms, command=SparkqCommand("peers check"))
+        found["messages that are undecided"] = QueueFinding(
+            text=counted(text), since_ms=since_ms, command=SparkqCommand("peers check")
+        )
     found |= table_alarms(state, ledger)
     returning = state.returning
     if returning is not None and returning.holds(name) and state.definitions.is_replicated(name):
         text = str(JournalError("RETURNING")).removesuffix(".")
-        found["the return of this instance"] = Finding(
+        found["the return of this instance"] = QueueFinding(
             text=text, since_ms=returning.since_ms, command=SparkqCommand("peers status")
         )  # fmt: skip
     return found | _of_sinks(ledger) | _of_peers(state, name)
 
 
-def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]:
+def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, QueueFinding]:
     """Return the alarms about messages of a followed table whose file is gone, or may be soon (R155, R157)."""
-    found, message_type = dict[str, Finding](), ledger.definition.message_type
+    found, message_type = dict[str, QueueFinding](), ledger.definition.message_type
     if state.message_types[message_type].followed is None:
         # Each poll of a stream asks.
         return found
@@ -102,7 +104,7 @@ def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]
     if lost:
         rows = sum(len(letter.rows) for letter in lost)
         error = counted(str(JournalError("TABLE_ROWS_LOST", count=rows, what=str(lost[0].error), **facts)))
-        found["messages that are lost"] = Finding(
+        found["messages that are lost"] = QueueFinding(
             text=error.removesuffix("."), since_ms=lost[0].removed_at_ms,
             command=SparkqCommand("follow", (message_type,), ("--forget-lost",)),
         )  # fmt: skip
@@ -112,7 +114,7 @@ def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, Finding]
         first = min((due for due, _ in files), key=lambda due: due.overdue_at_ms)
         rows, when = sum(count for _, count in files), taken_from(first)
         error = counted(str(JournalError("TABLE_FILES_DUE", count=rows, files=len(files), when=when, **facts)))
-        found["files that VACUUM may take"] = Finding(
+        found["files that VACUUM may take"] = QueueFinding(
             text=error.removesuffix("."), since_ms=first.overdue_at_ms, command=SparkqCommand("follow", (), ("--catch-up",))
         )
     return found
@@ -126,7 +128,7 @@ def taken_from(file: DueFile) -> str:
         return "at any time"
 
 
-def _of_sinks(ledger: QueueLedger) -> dict[str, Finding]:
+def _of_sinks(ledger: QueueLedger) -> dict[str, QueueFinding]:
     """Return an alarm for each attempt about which nobody could decide, or nobody decides (R125)."""
     found, queue = {}, ledger.definition.name
     for lease in in_doubt(ledger):
@@ -139,26 +141,26 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, Finding]:
             # A lease period is the time that its stream, which may be on its way, has to come back.
             code, since_ms = "SINK_UNDECIDED", lease.due_at_ms + ledger.definition.lease_period_ms
         text = str(JournalError(code, **facts)).removesuffix(".")
-        found[f"the sink of subscription '{lease.subscription}'"] = Finding(
+        found[f"the sink of subscription '{lease.subscription}'"] = QueueFinding(
             text=text, since_ms=since_ms, command=_decide(queue, lease)
         )  # fmt: skip
     return found
 
 
-def _of_peers(state: JournalState, queue: str) -> dict[str, Finding]:
+def _of_peers(state: JournalState, queue: str) -> dict[str, QueueFinding]:
     """Return an alarm for each peer that is not pulled, and each rule that its definition of a queue breaks (R113; DESIGN 17.7)."""
-    found = dict[str, Finding]()
+    found = dict[str, QueueFinding]()
     for name, peer in state.definitions.peers.items():
         if queue in peer.queues and name in state.peer_troubles:
             trouble = state.peer_troubles[name]
             command = SparkqCommand("peers status")
-            found[f"peer '{name}'"] = Finding(text=trouble.error, since_ms=trouble.since_ms, command=command)
+            found[f"peer '{name}'"] = QueueFinding(text=trouble.error, since_ms=trouble.since_ms, command=command)
     for peer_name, disagreements in state.disagreements.items():
         mine = [each for each in disagreements if each.queue == queue]
         for rule in dict.fromkeys(each.rule for each in mine):
             broken = [each for each in mine if each.rule == rule]
             text = f"its definition and that of peer '{peer_name}' break {rule}: {' '.join(each.reason for each in broken)}"
-            found[f"{rule} and peer '{peer_name}'"] = Finding(
+            found[f"{rule} and peer '{peer_name}'"] = QueueFinding(
                 text=text.removesuffix("."), since_ms=max(each.since_ms for each in broken), command=SparkqCommand("peers check")
             )
     return found
@@ -170,7 +172,7 @@ NOT_ENDED_MS = 30_000
 
 def standing_alarms(
     state: JournalState, ledger: QueueLedger, *, now_ms: int, trouble: str | None, damage: str | None
-) -> list[Finding]:
+) -> list[QueueFinding]:
     """Return the alarms of a queue that hold now.
 
     `trouble` keeps messages of its message type from entering, and `damage` is that of the message files that are needed next.
@@ -180,30 +182,30 @@ def standing_alarms(
     if trouble is not None and ledger.definition.underlying_topic is not None:
         found.append(_of_log(state, ledger.definition.message_type, trouble))
     if damage is not None:
-        found.append(Finding(text=damage, since_ms=0, command=SparkqCommand("verify")))
+        found.append(QueueFinding(text=damage, since_ms=0, command=SparkqCommand("verify")))
     return [*found, *_not_ended(ledger, now_ms)]
 
 
-def _of_log(state: JournalState, message_type: str, trouble: str) -> Finding:
+def _of_log(state: JournalState, message_type: str, trouble: str) -> QueueFinding:
     """Return the alarm about a message type of which nothing more enters."""
     followed = state.message_types[message_type].followed
     if followed is None or followed.stopped is None:
-        return Finding(text=trouble, since_ms=0, command=SparkqCommand("verify"))
+        return QueueFinding(text=trouble, since_ms=0, command=SparkqCommand("verify"))
     command = SparkqCommand("follow", (message_type,), (f"--from={followed.stopped.version + 1}",))
-    return Finding(text=trouble, since_ms=followed.stopped.since, command=command)
+    return QueueFinding(text=trouble, since_ms=followed.stopped.since, command=command)
 
 
-def of_set_aside(state: JournalState, queue: str) -> Finding:
+def of_set_aside(state: JournalState, queue: str) -> QueueFinding:
     """Return the alarm about a queue that is set aside."""
     trouble = state.troubles[queue]
     # That of a file says nothing of the queue, and ends by itself once the file is back.
     is_of_file = trouble.code in MESSAGE_FILE_CODES
     text = f"Queue '{queue}' is set aside: {trouble}" if is_of_file else str(trouble)
     command = SparkqCommand("verify") if is_of_file else SparkqCommand("revive", (queue,))
-    return Finding(text=text, since_ms=state.set_aside_ms.get(queue, 0), command=command)
+    return QueueFinding(text=text, since_ms=state.set_aside_ms.get(queue, 0), command=command)
 
 
-def _not_ended(ledger: QueueLedger, now_ms: int) -> Iterator[Finding]:
+def _not_ended(ledger: QueueLedger, now_ms: int) -> Iterator[QueueFinding]:
     """Yield the alarm about leases that ran out and stand all the same: no coordinator runs, and no consumer starts one."""
     found = [
         lease
@@ -218,7 +220,7 @@ def _not_ended(ledger: QueueLedger, now_ms: int) -> Iterator[Finding]:
         f"{count:,} message(s) are in leases that ran out, and no coordinator runs to end them: the consumer of subscription "
         f"{whose} hangs or is gone. They come back once a coordinator runs: start a consumer, or `sparkq serve`."
     )
-    yield Finding(text=counted(text), since_ms=min(lease.due_at_ms for lease in found), command=SparkqCommand("serve"))
+    yield QueueFinding(text=counted(text), since_ms=min(lease.due_at_ms for lease in found), command=SparkqCommand("serve"))
 
 
 def running(ledger: QueueLedger, now_ms: int) -> Iterator[Lease]:
@@ -264,7 +266,7 @@ def queue_findings(
     damage: str | None = None,
     history: QueueHistory | None = None,
     is_served: bool = True,
-) -> list[Finding]:
+) -> list[QueueFinding]:
     """Return the findings about a queue: its alarms, and warnings about its consumers, a pause, dead letters and waiting messages.
 
     `history` tells how long batches took before. Without a coordinator (`is_served`) messages wait in any case.
@@ -280,7 +282,7 @@ def queue_findings(
     return [*found, *_late_letters(state, ledger, now_ms)]
 
 
-def _slow_batches(ledger: QueueLedger, now_ms: int, history: QueueHistory | None) -> Iterator[Finding]:
+def _slow_batches(ledger: QueueLedger, now_ms: int, history: QueueHistory | None) -> Iterator[QueueFinding]:
     """Yield a warning for each subscription whose oldest batch runs for longer than is usual, or is begun again and again."""
     oldest_of: dict[str, Lease] = {}
     for lease in sorted(running(ledger, now_ms), key=lambda lease: lease.granted_at_ms):
@@ -307,7 +309,7 @@ def _slow_batches(ledger: QueueLedger, now_ms: int, history: QueueHistory | None
         yield _warning(counted(text), lease.begun_at_ms if runs_long else lease.granted_at_ms, command)
 
 
-def _waiting(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iterator[Finding]:
+def _waiting(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iterator[QueueFinding]:
     """Yield the warning about messages that wait for a consumer for too long."""
     queue, has_consumer = ledger.definition.name, any(not each.left for each in ledger.subscriptions.values())
     if ledger.definition.underlying_topic is None and not has_consumer:
@@ -322,7 +324,7 @@ def _waiting(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iterator[
     yield _warning(counted(text), since_ms, _explain(queue, oldest(rows, 1).min()))
 
 
-def _late_letters(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iterator[Finding]:
+def _late_letters(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iterator[QueueFinding]:
     """Yield the warning about dead letters that came lately and that somebody can redrive."""
     queue, since_ms = ledger.definition.name, now_ms - LATELY_MS
     if not any(each.removed_at_ms >= since_ms for each in ledger.dead_letters):
@@ -339,8 +341,8 @@ def _late_letters(state: JournalState, ledger: QueueLedger, now_ms: int) -> Iter
     yield _warning(f"{text} {kinds[0].error or 'none was given'}", first_ms, command)
 
 
-def _warning(text: str, since_ms: int, command: SparkqCommand) -> Finding:
-    return Finding(text=text, since_ms=since_ms, command=command, is_alarm=False)
+def _warning(text: str, since_ms: int, command: SparkqCommand) -> QueueFinding:
+    return QueueFinding(text=text, since_ms=since_ms, command=command, is_alarm=False)
 
 
 def _explain(queue: str, bookmark: int) -> SparkqCommand:

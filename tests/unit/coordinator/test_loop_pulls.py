@@ -12,7 +12,7 @@ from spark_queue.core import commands, engine, records, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.records import Emit
-from spark_queue.core.state.findings import Finding, alarms
+from spark_queue.core.state.findings import QueueFinding, alarms
 from spark_queue.core.state.sparkq_command import SparkqCommand
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError, JournalError
@@ -169,7 +169,7 @@ def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
     pull(world, state.definitions, 8, told[1:])
     pull(world, state.definitions, 9)
     assert alarms(state, state.queues["WORK"]) == {
-        "R113.3 and peer 'virginia'": Finding(
+        "R113.3 and peer 'virginia'": QueueFinding(
             text="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken",
             since_ms=since_ms,
             command=SparkqCommand("peers check"),

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from spark_queue.core.state.findings import LATELY_MS, NOT_ENDED_MS, SLOW_S, WAIT_MS, Finding, queue_findings, slow_after_s
+from spark_queue.core.state.findings import LATELY_MS, NOT_ENDED_MS, SLOW_S, WAIT_MS, QueueFinding, queue_findings, slow_after_s
 from spark_queue.core.state.findings import of_set_aside as finding_of_set_aside
 from spark_queue.core.state.log_history import LEASE_BOUNDS_S, Histogram, QueueHistory
 from spark_queue.core.state.sparkq_command import SparkqCommand
@@ -34,7 +34,9 @@ def scenario() -> Scenario:
     return made
 
 
-def findings(scenario: Scenario, queue: str = "Q", *, durations: Histogram | None = None, is_served: bool = True) -> list[Finding]:
+def findings(
+    scenario: Scenario, queue: str = "Q", *, durations: Histogram | None = None, is_served: bool = True
+) -> list[QueueFinding]:
     world, history = scenario.world, QueueHistory()
     if durations is not None:
         history.lease_duration["s"] = durations
