@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench-s3a bench soak mutants judge nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench-s3a bench soak mutants judge nightly release-check docs pictures readme rules clean
 
 RUN := tools/run.sh
 
@@ -78,7 +78,7 @@ nightly: ## Run everything in its long form: all tests, the soak, the demos, and
 	@$(MAKE) demo-replication
 	@$(MAKE) mutants
 
-release-check: setup ## Build an sdist and a wheel, install the wheel in environments of its own, and use it there.
+release-check: setup ## Build an sdist and a wheel, install both with each extra, use them there, and write build/release (sizes, times, bills of materials).
 	@$(RUN) python -m pytest tests/release
 
 rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests that prove it.
@@ -86,6 +86,9 @@ rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests 
 
 docs: setup ## Build the documentation's site into site/, and stop at the first thing that is wrong with it.
 	@NO_MKDOCS_2_WARNING=1 $(RUN) python -m mkdocs build --strict
+
+pictures: setup ## Draw the pictures of the documentation anew, in a Chromium that is there.
+	@$(RUN) python -m tests.docs.pictures
 
 readme: setup ## Write the generated parts of README and docs anew: tables of keys, options, errors, views, figures, verbs and values.
 	@$(RUN) python -m tests.docs

@@ -403,13 +403,8 @@ JOURNAL: dict[str, str] = {
         "{files} file(s) in the table of message type '{message_type}' were appended by other software: they have no bookmarks and "
         "enter no queue. Publish their rows through spark_queue, and write to message tables only through it."
     ),
-    "MESSAGE_FILE_MISSING": (
-        "Message file '{file}' of '{path}' cannot be read: {reason} Its messages stay in the queue. Restore the file."
-    ),
-    "MESSAGE_FILE_CORRUPT": (
-        "Message file '{file}' of '{path}' is damaged: {reason} Its messages stay in the queue. Restore the file from a copy; "
-        "`sparkq verify` names every file that is wrong."
-    ),
+    "MESSAGE_FILE_MISSING": ("Message file '{file}' of '{path}' cannot be read: {reason} {next_step}"),
+    "MESSAGE_FILE_CORRUPT": ("Message file '{file}' of '{path}' is damaged: {reason} {next_step}"),
     "QUEUE_SET_ASIDE": (
         "Queue '{queue}' is set aside: {reason} Nothing of it is lost, and nothing is granted; other queues are not affected. "
         "Report this text, upgrade to a version with the fix, and run `sparkq revive JOURNAL {queue}`."
@@ -521,6 +516,10 @@ COORDINATOR: dict[str, str] = {
     ),
     "FRAME_TOO_LARGE": ("A call of {size} bytes is over the limit of {limit} bytes. Settle fewer rows at once."),
     "FRAME_MALFORMED": ("A call could not be understood: {reason} Use one version of spark_queue on both sides."),
+    "VERSIONS_DIFFER": (
+        "A call has version {given}, and the coordinator of journal {journal} knows version {known} only. Install one version of "
+        "spark_queue on both sides, and restart what still runs the other one."
+    ),
     "USER_DIRECTORY_UNUSABLE": (
         "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Set the environment "
         "variable {variable} to a directory that this user may write to."

@@ -13,7 +13,7 @@ from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, Judged, TableCommit
 from spark_queue.core.message_files.origins import joined
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import ClashingRows, Followed, MergedFile, OriginRows, Ranges, Record, SequenceRange
 from spark_queue.core.state.journal_state import JournalState
@@ -257,8 +257,12 @@ class JournalPort(Protocol):
         """Return what is to be recorded where a message type that was set aside goes on: with a version, or what comes next."""
         ...
 
-    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def absent_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Return those of some files of a followed table that its store does not have, whoever took them."""
+        ...
+
+    def look_for_files(self, message_type: str) -> None:
+        """Let the next upkeep look which files of a followed table are gone, since somebody did not find one."""
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:
@@ -268,7 +272,7 @@ class JournalPort(Protocol):
         """
         ...
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """Begin the work that keeps the logs short (DESIGN 4, 15.10), of a state that is committed; no commit waits for it.
 
         Returns files of followed tables that earlier work has copied, or has not found: they are to be recorded.

@@ -16,7 +16,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Followed, MergedFile, MovedRows, Record
 from spark_queue.core.state.journal_state import JournalState
@@ -304,10 +304,13 @@ class MemoryJournal:
             log.append(MessageLogEntry(version=version, token=token, added=added, instances=dict(files.instances)))
             return True
 
-    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def absent_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         raise AssertionError("no message type follows a table here")
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+    def look_for_files(self, message_type: str) -> None:
+        raise AssertionError("no message type follows a table here")
+
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """Do nothing: a list needs no checkpoints. The hook hears of it."""
         with self.storage.step("upkeep"):
             return ()

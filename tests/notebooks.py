@@ -28,8 +28,10 @@ def read(path: Path) -> NotebookNode:
     return notebook
 
 
-def execute(path: Path, folder: Path) -> NotebookNode:
+def execute(path: Path, folder: Path, *, times: int = 1) -> NotebookNode:
     """Run a notebook from top to bottom in a folder, with a kernel of this Python, and give it with its outputs.
+
+    Each cell runs so many times before the next.
 
     Raises
     ------
@@ -37,10 +39,18 @@ def execute(path: Path, folder: Path) -> NotebookNode:
         When a cell fails.
     """
     notebook = read(path)
+    notebook.cells = [copy(cell, turn) for cell in notebook.cells for turn in range(times)]
     client = NotebookClient(notebook, timeout=CELL_S, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     # The checkout stands for the installed package.
     client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
     return notebook
+
+
+def copy(cell: NotebookNode, turn: int) -> NotebookNode:
+    """Return a cell, or a copy of it that runs after it, under an id of its own."""
+    named = cell if turn == 0 else {**cell, "id": f"{cell.id}-{turn}"}
+    copied: NotebookNode = nbformat.from_dict(named)  # type: ignore[no-untyped-call]  # The package has no types.
+    return copied
 
 
 def clean(notebook: NotebookNode) -> None:

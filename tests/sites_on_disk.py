@@ -130,13 +130,14 @@ class DiskInstance:
         return [record for record in open_journal(self.store).records() if kind in (None, record.kind)]
 
     def publish_rows(
-        self, rows: pa.Table, message_type: str | None = None, *, enters: bool = True, delay_ms: int | None = None, **options: Any
-    ) -> Published:
+        self, rows: pa.Table, message_type: str | None = None, *, enters: bool = True, delay_ms: int | None = None,
+        expires_ms: int | None = None, **options: Any,
+    ) -> Published:  # fmt: skip
         """Publish rows in one file to the first topic of a message type, by default that of the first queue."""
         now = self.state.definitions
         of = now.message_type(message_type or self._message_type)
         plan = make_plan(
-            self.store, now, message_type=of.name, topic=of.topics[0], expires_after_ms=None, deliver_after_ms=delay_ms
+            self.store, now, message_type=of.name, topic=of.topics[0], expires_after_ms=expires_ms, deliver_after_ms=delay_ms
         )
         done = publish(plan, self.state.journal_id, now, rows, clock=self.clock, **options)
         if enters:

@@ -34,7 +34,8 @@ def follow(
 
     With --catch-up it copies messages before VACUUM takes their files, and exits with 3 if some are left, or a type is set aside.
     """
-    given = [name for name, each in _named(from_, catch_up=catch_up, give_up=give_up, forget_lost=forget_lost) if each]
+    asked = {"--from": from_ is not None, "--catch-up": catch_up, "--give-up": give_up, "--forget-lost": forget_lost}
+    given = [name for name, is_given in asked.items() if is_given]
     if len(given) != 1:
         raise bad_argument("--from", " and ".join(given) or "missing", "one of --from, --catch-up, --give-up and --forget-lost")
     if (message_type is None) != catch_up:
@@ -53,12 +54,6 @@ def follow(
         target.show({"message_type": message_type, "forgotten": True}, text)
     else:
         _go_on(target, str(message_type), str(from_))
-
-
-def _named(from_: str | None, *, catch_up: bool, give_up: bool, forget_lost: bool) -> list[tuple[str, bool]]:
-    return [
-        ("--from", from_ is not None), ("--catch-up", catch_up), ("--give-up", give_up), ("--forget-lost", forget_lost)
-    ]  # fmt: skip
 
 
 def _go_on(target: VerbTarget, message_type: str, from_: str) -> None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @verb(OF_STORE)
 def peek(
     target: VerbTarget,
-    queue: QueueName,
+    queue: Annotated[
+        str | None,
+        typer.Argument(metavar="[QUEUE]", help="Name of the queue; default of views that have one: all queues."),
+    ] = None,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
     view: Annotated[
@@ -40,7 +43,11 @@ def peek(
     as_of: AsOf = None,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
+    from spark_queue.settings.types import VIEWS_OF_ALL_QUEUES
     from spark_queue.views.bodies import python_rows
+
+    if queue is None and view not in VIEWS_OF_ALL_QUEUES:
+        raise bad_argument("QUEUE", "missing", "the name of a queue")
 
     opened = target.journal
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -52,13 +59,14 @@ def peek(
         found = opened.view(view, queue=queue, as_of=parse_as_of(as_of), columns=wanted, limit=limit, next_first=next_first)
         names, rows = found.column_names, python_rows(found)
     else:
-        rows = _find(opened, queue, where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
+        rows = _find(opened, str(queue), where, as_of=parse_as_of(as_of), columns=wanted, limit=limit)
         names = list(rows[0]) if rows else []
     if target.as_json:
         show_json(rows)
         return
     if not rows:
-        none = f"View '{view}' of queue '{queue}' is empty." if where is None else f"No message that entered '{queue}' matches."
+        of_queue = "" if queue is None else f" of queue '{queue}'"
+        none = f"View '{view}'{of_queue} is empty." if where is None else f"No message that entered '{queue}' matches."
         say(f"Queue '{queue}' has no message that may be granted now." if next_first else none)
         return
     # Columns that say nothing of any row would only crowd out the others.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, version_of
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.reader import open_control, open_reader, open_with_definitions, read_setup
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store, log_key, message_tables, messages_key
 from spark_queue.views import state_at
@@ -64,8 +64,7 @@ def back_up(store: Store, destination: Store) -> BackedUp:
             Path(destination.path).mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in {key.rpartition("/")[0] for key in (*keys, *control)} if destination.is_local else ():
             Path(destination.uri(folder)).mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(_COPIERS) as copiers:
-        copied = list(copiers.map(partial(store.copy, there=destination), keys))
+    copied = list(read_together(partial(store.copy, there=destination), keys, at_once=_COPIERS))
     for key, content in control.items():
         destination.create(key, content)
     destination.sync_all()

@@ -23,16 +23,16 @@ class TablesRead:
 
     #: Files of which messages are still to be copied, or let go.
     files: int
-    #: The trouble that keeps a message type from being read further, by its name.
+    #: What keeps the table of a message type from being read further, or messages from being copied, by the name of the type.
     troubles: Mapping[str, str]
 
 
 def catch_up(store: Store, journal_id: str, endpoint: Endpoint, *, timeout: str) -> TablesRead:
-    """Ask the coordinator until nothing is left to be done, or the time is over."""
+    """Ask the coordinator until nothing is left to be done, nothing of that can be done now, or the time is over."""
     until_s = time.monotonic() + parsed(parse_duration_ms, timeout, key="timeout", where="catch_up") / 1_000
     while True:
         found = call_once(store, journal_id, wire.CatchUp(), endpoint=endpoint)
         assert isinstance(found, wire.CaughtUp), "the coordinator answers what it was asked"
-        if not found.files or time.monotonic() >= until_s:
+        if found.tried or time.monotonic() >= until_s:
             return TablesRead(files=found.files, troubles=found.troubles)
         time.sleep(EVERY_S)

@@ -196,20 +196,17 @@ class CoordinatorClient:
 
     def rows(self, request: commands.Rows, *, timeout_s: float | None = None) -> RowRanges:
         """Ask for the rows of a lease."""
-        reply, parts = self._ask(request, timeout_s)
-        head = cast(replies.RowsOf, reply)
-        pieces = pa.ipc.open_stream(b"".join(parts)).read_all()
+        reply, rows = self._ask(request, timeout_s)
+        head, pieces = cast(replies.RowsOf, reply), pa.ipc.open_stream(rows).read_all()
         return RowRanges(message_type=head.message_type, lease=head.lease, leased_until_ms=head.leased_until_ms, pieces=pieces)
 
-    def call_for_places(
-        self, request: commands.Next | commands.SettleHeld, *, timeout_s: float | None = None
-    ) -> tuple[wire.AnyReply, pa.Table | None]:
-        """Send a request and return its reply, and beside a receiver's lease its places, as `pieces` of `RowRanges`."""
-        reply, parts = self._ask(request, timeout_s)
-        return reply, pa.ipc.open_stream(b"".join(parts)).read_all() if parts else None
+    def next_with_rows(self, request: commands.Next) -> tuple[replies.Granted, pa.Table | None]:
+        """Ask for a lease, and return the pieces of its rows with the answer, as those of `rows`, where they came with it."""
+        reply, rows = self._ask(request, None)
+        return cast(replies.Granted, reply), pa.ipc.open_stream(rows).read_all() if rows else None
 
-    def nudge(self, message_type: str) -> bool:
-        """Tell the coordinator of a publish, and return whether there is one to be told.
+    def nudge(self, message_type: str, version: int | None = None) -> bool:
+        """Tell the coordinator of a publish, at a version of its log, and return whether there is one to be told.
 
         It would find out by itself a little later, so nothing is raised.
         """
@@ -218,7 +215,7 @@ class CoordinatorClient:
             is_known = self._connection is not None or self._endpoint.addresses is not None
             is_known = is_known or read_advertisement(self._store, self._journal_id) is not None
             if is_known:
-                self.call(wire.Nudge(message_type=message_type), timeout_s=NUDGE_S)
+                self.call(wire.Nudge(message_type=message_type, log_version=version), timeout_s=NUDGE_S)
         except Exception as reason:  # noqa: BLE001  # The rows are published all the same, and the caller must learn that.
             _LOG.debug("The coordinator was not notified: %s", reason)
         return is_known
@@ -237,7 +234,7 @@ class CoordinatorClient:
         self._is_ended = True
         self.close()
 
-    def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+    def _ask(self, request: wire.AnyRequest, timeout_s: float | None) -> tuple[wire.AnyReply, bytes]:
         # Before any lock: another thread may have held it at the fork.
         forks.check_process()
         # Whoever says how long has reasons.

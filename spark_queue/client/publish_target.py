@@ -64,8 +64,9 @@ class PublishTarget:
                     begun.setdefault(tries[number].message_type, []).append(tries[number])
             for message_type, members in begun.items():
                 self._group(message_type).commit(members)
-                if any(isinstance(each.outcome, Published) and each.outcome.rows for each in members):
-                    self._nudges.nudge(message_type)
+                versions = [done.version or 0 for each in members if isinstance(done := each.outcome, Published) and done.rows]
+                if versions:
+                    self._nudges.nudge(message_type, max(versions))
             left = [number for number in left if self._goes_again(tries[number])]
             for number in left:
                 tries[number] = self._begin(calls[number])
@@ -149,16 +150,19 @@ class _Nudges:
     def __init__(self, client: CoordinatorClient) -> None:
         self._client = client
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-nudge")
-        #: The message types of those that did not begin yet.
-        self._waiting: set[str] = set()
+        #: The message types of those that did not begin yet, with the newest version that each tells of.
+        self._waiting: dict[str, int] = {}
+        self._telling = threading.Lock()
         #: Whether the last one found no coordinator.
         self._finds_nobody = False
         self._closing = threading.Event()
 
-    def nudge(self, message_type: str) -> None:
-        if message_type in self._waiting:
+    def nudge(self, message_type: str, version: int) -> None:
+        with self._telling:
+            is_waiting = message_type in self._waiting
+            self._waiting[message_type] = max(self._waiting.get(message_type, 0), version)
+        if is_waiting:
             return
-        self._waiting.add(message_type)
         try:
             self._thread.submit(self._nudge, message_type)
         except RuntimeError:
@@ -170,8 +174,9 @@ class _Nudges:
             # Who starts now reads the log itself: nobody is looked for again with each publish.
             self._closing.wait(_NOBODY_S)
         # Before the call: it may miss what is published during it.
-        self._waiting.discard(message_type)
-        self._finds_nobody = not self._client.nudge(message_type)
+        with self._telling:
+            version = self._waiting.pop(message_type)
+        self._finds_nobody = not self._client.nudge(message_type, version)
 
     def close(self) -> None:
         self._closing.set()

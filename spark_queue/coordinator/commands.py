@@ -15,6 +15,7 @@ from spark_queue.coordinator.logins import Login
 from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
+from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.deciding import barrier
 from spark_queue.core.deciding.losing import lost_record
 from spark_queue.core.definitions import parsing
@@ -24,11 +25,12 @@ from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Followed, Record
 from spark_queue.core.replies import Granted, LeasedRows, QueueStatus
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
 from spark_queue.journal.expressions import check_command, check_definitions
-from spark_queue.journal.pieces import cut_pieces
+from spark_queue.journal.pieces import cut_pieces, cut_places
 from spark_queue.metrics.figures import JournalFigures, Observe, figures_of
 from spark_queue.ports import JournalPort
 from spark_queue.protocol.wire import AnyReply, PeerTold
@@ -75,7 +77,7 @@ class Commands:
             return answer
         if granted is None:
             return answer
-        return Answer(reply=msgspec.structs.replace(answer.reply, granted=granted.reply), pieces=granted.pieces)
+        return Answer(reply=msgspec.structs.replace(answer.reply, granted=granted.reply))
 
     def _run(self, command: commands.AnyCommand, *, now_ms: int, who: Login | None) -> Answer | None:
         state = self._engine.state
@@ -95,8 +97,7 @@ class Commands:
                     # The owner of that table, or a change of it by somebody, is nothing of these definitions.
                     _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
-            pieces = self._pieces(command, reply.rows, is_barrier=reply.is_barrier)
-            return Answer(reply=reply.reply, pieces=pieces)
+            return Answer(reply=reply.reply, pieces=self._pieces(command, reply.rows, is_barrier=reply.is_barrier))
         if isinstance(reply, Granted) and isinstance(command, commands.Next):
             return self._granted(command, reply, now_ms, who)
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
@@ -150,7 +151,7 @@ class Commands:
         """Return the files of messages that the store of a table does not have; some of it must be missing."""
         what = f"Giving up files of message type '{command.message_type}'"
         table, known = _followed(state, command.message_type, what=what), state.message_types[command.message_type]
-        found = self._journal.missing_files([known.segment_of(first) for first in table.entered.values()])
+        found = self._journal.absent_files([known.segment_of(first) for first in table.entered.values()])
         if not found:
             next_step = "What is missing is named by MESSAGE_FILE_MISSING; a store that refuses to look says nothing of it."
             raise CallerError("UNSUPPORTED_WRITE", what=what, reason="none of its files is missing.", next_step=next_step)
@@ -185,14 +186,22 @@ class Commands:
         return ledger is not None and ledger.receives(poll.subscription)
 
     def _granted(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
-        """Add what a stream shows, or, for a receiver, which asks no second time, the places of its messages (R135)."""
-        if not self._receives(poll):
-            return self._with_status(poll, reply, now_ms, who)
+        """Add the places of the messages, and what a stream shows; a receiver asks no second time (R135)."""
         ledger = self._engine.state.ledger(poll.queue)
         lease = ledger.leases[reply.lease]
+        if not self._receives(poll):
+            answer = self._with_status(poll, reply, now_ms, who)
+            if not lease.is_whole:
+                # To be asked for its rows is to resume it, or, at most once, to give them to the first who asks.
+                return answer
+            return replace(answer, pieces=self._pieces(poll, lease.rows, is_barrier=lease.is_barrier))
         # Of an at-most-once lease nothing is leased any more.
         rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
-        return Answer(reply=reply, pieces=self._pieces(poll, rows, is_barrier=lease.is_barrier))
+        segments = self._engine.state.message_types[ledger.definition.message_type].segments
+        delivered, cancelled = _counts(ledger, poll, is_barrier=lease.is_barrier)
+        order_keys = None if lease.is_barrier else _order_keys(ledger)
+        places = cut_places(segments, rows, delivered, cancelled, is_barrier=lease.is_barrier, order_keys=order_keys)
+        return Answer(reply=msgspec.structs.replace(reply, places=places))
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
         """Add the queue's figures, unless they count hidden messages, or it was dropped or set aside while its caller waited."""
@@ -214,11 +223,20 @@ class Commands:
         state = self._engine.state
         message_type = state.message_types[ledger.definition.message_type]
         segments, origins = message_type.segments, message_type.origin_names(state.definitions.journal.instance, state.instances)
-        if is_barrier:
-            deliveries = barrier.deliveries(ledger.subscriptions[command.subscription])
-            return cut_pieces(segments, rows, deliveries, Counts(), is_barrier=True, origins=origins)
-        order_keys = None if ledger.definition.order_key is None else ledger.selection.order_keys
-        return cut_pieces(segments, rows, ledger.delivered, ledger.cancelled, order_keys=order_keys, origins=origins)
+        delivered, cancelled = _counts(ledger, command, is_barrier=is_barrier)
+        order_keys = None if is_barrier else _order_keys(ledger)
+        return cut_pieces(segments, rows, delivered, cancelled, is_barrier=is_barrier, order_keys=order_keys, origins=origins)
+
+
+def _counts(ledger: QueueLedger, command: commands.SubscriptionCommand, *, is_barrier: bool) -> tuple[Counts, Counts]:
+    """Return how often the rows of a lease were delivered and cancelled; a barrier counts for the subscription that has it."""
+    if is_barrier:
+        return barrier.deliveries(ledger.subscriptions[command.subscription]), Counts()
+    return ledger.delivered, ledger.cancelled
+
+
+def _order_keys(ledger: QueueLedger) -> OrderKeys | None:
+    return None if ledger.definition.order_key is None else ledger.selection.order_keys
 
 
 def _followed(state: JournalState, message_type: str, *, what: str) -> FollowedTable:

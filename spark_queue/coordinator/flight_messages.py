@@ -22,14 +22,14 @@ def read_action(message: bytes) -> tuple[str, memoryview]:
     return str(fields[_TYPE], "utf-8"), fields[_BODY]
 
 
-def encode_result(body: bytes | pa.Buffer) -> bytes:
-    """Return a result of Flight."""
-    size, head = len(body), bytearray((_RESULT,))
+def encode_result(*parts: bytes | pa.Buffer) -> bytes:
+    """Return a result of Flight; its parts follow each other."""
+    size, head = sum(map(len, parts)), bytearray((_RESULT,))
     while size > 127:
         head.append(size & 127 | 128)
         size >>= 7
     head.append(size)
-    return b"".join((head, memoryview(body)))
+    return b"".join((head, *(memoryview(part) for part in parts)))
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -37,8 +37,8 @@ HANDSHAKE_MS = 10_000
 _AROUND_BYTES = 64 * 1024
 _SERVICE, _METHOD = "arrow.flight.protocol.FlightService", "DoAction"
 
-#: Answers a call: given its parts of the answer one by one, as Flight results.
-Answer = Callable[[Iterator[bytes], Any], Iterator[bytes]]
+#: Answers a call: given its message, which is read when it is asked for, as a Flight result.
+Answer = Callable[[Iterator[bytes], Any], bytes]
 
 
 def room_for_connections() -> int:
@@ -69,8 +69,9 @@ def listen(bind: Bind, answer: Answer, *, connections_max: int) -> tuple[Any, in
         "grpc.http2.bdp_probe": 0,
     }
     server = grpc.server(_Threads(THREADS_MAX), options=tuple(options.items()), maximum_concurrent_rpcs=CALLS_MAX)
-    # A stream of requests, though there is one: it is read when it is asked for.
-    handlers = {_METHOD: grpc.stream_stream_rpc_method_handler(answer)}
+    # A stream of requests, though there is one: it is read when it is asked for. Of answers it would be one, too, and each would be
+    # waited for until it has left.
+    handlers = {_METHOD: grpc.stream_unary_rpc_method_handler(answer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     try:
         at = f"{bind.host}:{bind.port}"

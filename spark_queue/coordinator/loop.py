@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
-from spark_queue.coordinator.held_proofs import HeldProofs
+from spark_queue.coordinator.held_calls import HeldCalls
 from spark_queue.coordinator.inbox import Call, Inbox, WaitingPoll
 from spark_queue.coordinator.pulling import PeerPullers, Peers, defines, fixes_place
 from spark_queue.coordinator.reign_clock import ReignClock
@@ -24,7 +25,7 @@ from spark_queue.core.engine import Engine
 from spark_queue.core.state.faults import FaultError, describe
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.entering import Sequencer
-from spark_queue.journal.log_looks import LogLooks
+from spark_queue.journal.log_looks import SILENT_MS, LogLooks
 from spark_queue.metrics.figures import Observe
 from spark_queue.ports import JournalPort
 from spark_queue.protocol import wire
@@ -50,6 +51,18 @@ QUIET_MS = 5_000
 
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
 SLEPT_MS = 3_000
+
+#: How the text of an error says that a message file is missing.
+MISSING_FILE = "[MESSAGE_FILE_MISSING]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The part of a message log that is to be read."""
+
+    finds_gaps: bool
+    #: The version with which it ends; None for the head, which only a look at the next one finds.
+    until: int | None
 
 
 class ReignEndedError(Exception):
@@ -78,8 +91,9 @@ class Loop:
         self._takes_over = True
         #: The call that is being decided about.
         self._running: Call | None = None
-        #: Calls that ask for a queue to be taken back in; and whether the log is to be folded again, also for a file that is back.
-        self._reviving: list[tuple[Call, str]] = []
+        #: Calls that ask for what was set aside to be taken back in; and whether the log is folded again, also for a file that is
+        #: back.
+        self._reviving: list[Call] = []
         self._folds_again = False
         self._polls: list[WaitingPoll] = []
         #: How many of them were decided about in an earlier step.
@@ -87,15 +101,16 @@ class Loop:
         #: Queues of which all waiting polls were told to the core in this step.
         self._noted: set[str] = set()
         self._ready: list[tuple[Call, Answer]] = []
-        #: Answers that nothing is there, to callers that ask again; and when this reign was last seen to hold.
+        #: Answers that promise nothing: to publishers, and that nothing is there, to callers that ask again; and when this reign
+        #: was last seen to hold.
         self._quiet: list[tuple[Call, Answer]] = []
         self._seen_at_ms = -QUIET_MS
-        #: Message types whose logs must be read before this group is answered, and whether gaps are looked for.
-        self._tails: dict[str, bool] = {}
+        #: Message types whose logs must be read before this group is answered.
+        self._tails: dict[str, _Reading] = {}
         #: The looks at each message log, and the message types of which a publisher has just announced new messages.
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
-        self._held = HeldProofs()
+        self._held = HeldCalls()
         self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
@@ -186,8 +201,8 @@ class Loop:
         """Fold the log again, which is committed, and say whether the queues are back for which somebody asked."""
         calls, self._reviving = self._reviving, []
         self._fold_again()
-        for call, queue in calls:
-            trouble = self._engine.state.troubles.get(queue)
+        for call in calls:
+            trouble = self._engine.state.troubles.get(getattr(call.request, "queue", ""))
             self._answer(call, Answer(reply=replies.Done() if trouble is None else wire.failed(trouble)))
         self._step(())
 
@@ -258,6 +273,9 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge() | wire.AwaitPublish() as about_log:
                 self._serve_log(call, about_log, now_ms)
+            case wire.LookForFiles() as missed:
+                self._look_for_files(missed.message_type)
+                self._answer(call, Answer(reply=replies.Done()))
             case wire.CatchUp():
                 self._answer(call, Answer(reply=self._caught_up(now_ms)))
             case Observe() as asked:
@@ -271,6 +289,18 @@ class Loop:
             case command:
                 self._serve_command(call, command, now_ms)
 
+    def _note_missing(self, command: commands.AnyCommand) -> None:
+        """Have it looked for the file that a batch function failed without."""
+        if isinstance(command, commands.EndRun) and MISSING_FILE in (command.error or ""):
+            ledger = self._engine.state.queues.get(command.queue)
+            self._look_for_files("" if ledger is None else ledger.definition.message_type)
+
+    def _look_for_files(self, message_type: str) -> None:
+        """Have the next upkeep look which files of a followed table are gone: somebody did not find one (R155)."""
+        known = self._engine.state.message_types.get(message_type)
+        if known is not None and known.followed is not None:
+            self._journal.look_for_files(message_type)
+
     def _caught_up(self, now_ms: int) -> wire.CaughtUp:
         """Read the logs of all followed tables on, and return what is left to be done; upkeep does it after the answer."""
         state = self._engine.state
@@ -278,9 +308,14 @@ class Loop:
         for name in followed:
             while self._entrance.admit(name, now_ms=now_ms):
                 continue
-        files = self._engine.catch_up(now_ms=now_ms)
-        troubles = {name: str(self._entrance.trouble[name]) for name in followed if name in self._entrance.trouble}
-        return wire.CaughtUp(files=files, troubles=troubles)
+        left = self._engine.catch_up(now_ms=now_ms)
+        # What keeps a type from being read goes before what keeps its queues, and that before what keeps single files.
+        troubles = {each.message_type: each.trouble for each in left if each.trouble}
+        defined = state.definitions.queues
+        troubles |= {defined[queue].message_type: str(aside) for queue, aside in state.troubles.items() if queue in defined}
+        troubles |= {name: str(trouble) for name, trouble in self._entrance.trouble.items()}
+        told = {name: troubles[name] for name in followed if name in troubles}
+        return wire.CaughtUp(files=len(left), troubles=told, tried=all(each.trouble for each in left))
 
     def _serve_command(self, call: Call, request: commands.AnyCommand, now_ms: int) -> None:
         match request:
@@ -296,20 +331,17 @@ class Loop:
                 # Its caller asks again.
                 reason = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal.path)
                 self._answer(call, Answer(reply=wire.failed(reason)))
-            case commands.Revive() as revive:
-                self._run(call, revive, now_ms)
+            case commands.Revive() | commands.GiveUpFiles() as mended:
+                # Only a new fold takes back in what was set aside. It is answered then.
+                self._run(call, mended, now_ms)
                 if isinstance(self._ready[-1][1].reply, replies.Done):
-                    self._ready.pop()
-                    self._reviving.append((call, revive.queue))
+                    self._reviving.append(self._ready.pop()[0])
                     self._folds_again = True
-            case commands.GiveUpFiles() as given_up:
-                self._run(call, given_up, now_ms)
-                # Only a new fold takes back in what was set aside for those files.
-                self._folds_again |= isinstance(self._ready[-1][1].reply, replies.Done)
             case commands.SkipLost() | commands.ResetPeer() | commands.Restored() as change:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
             case command:
+                self._note_missing(command)
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)
@@ -337,8 +369,9 @@ class Loop:
             self._polls.append(WaitingPoll(call, request, self._until_ms(request.wait_ms, now_ms), request.message_type))
             return
         self._told.add(request.message_type)
-        self._read_log(request.message_type, finds_gaps=False)
-        self._answer(call, Answer(reply=replies.Done()))
+        self._read_log(request.message_type, finds_gaps=False, until=request.log_version)
+        # It promises nothing, and whoever waits for the messages hears before their publisher.
+        self._quiet.append((call, Answer(reply=replies.Done())))
 
     def _serve_next(self, call: Call, request: commands.Next, now_ms: int) -> None:
         """Answer a `Next`, or let it wait at least until the end of this group."""
@@ -415,27 +448,42 @@ class Loop:
         """Return the newest version of a message log that was read."""
         return max(self._engine.state.message_types[message_type].version, self._entrance.read_until.get(message_type, -1))
 
-    def _read_log(self, message_type: str, *, finds_gaps: bool) -> None:
-        self._tails[message_type] = finds_gaps or self._tails.get(message_type, False)
+    def _read_log(self, message_type: str, *, finds_gaps: bool, until: int | None = None) -> None:
+        known = self._tails.get(message_type)
+        if known is not None:
+            finds_gaps |= known.finds_gaps
+            until = None if until is None or known.until is None else max(until, known.until)
+        self._tails[message_type] = _Reading(finds_gaps, until)
 
     def _admit(self, now_ms: int) -> None:
         tails, self._tails = self._tails, {}
         told, self._told = self._told, set()
-        for message_type, finds_gaps in tails.items():
+        for message_type, reading in tails.items():
             if not self._peers.may_enter(message_type, now_ms=now_ms):
                 continue
-            before = self._read_until(message_type)
-            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps):
+            before, finds_gaps = self._read_until(message_type), reading.finds_gaps
+            if reading.until is not None and before >= reading.until:
+                # Another look was faster than the word of its publisher.
+                continue
+            if self._entrance.admit(message_type, now_ms=now_ms, finds_gaps=finds_gaps, until=reading.until):
                 # More is waiting than fits one group: go on in the next.
-                self._read_log(message_type, finds_gaps=finds_gaps)
+                self._read_log(message_type, finds_gaps=finds_gaps, until=reading.until)
             # A publisher that announces its messages will announce the next, too.
             came = message_type not in told and self._read_until(message_type) > before
             self._looks_at(message_type, now_ms).looked(now_ms, came=came, searched=finds_gaps)
 
     def _looks_at(self, message_type: str, now_ms: int) -> LogLooks:
         if message_type not in self._looks:
-            self._looks[message_type] = LogLooks(now_ms, self._entrance.silent_ms(message_type))
+            self._looks[message_type] = LogLooks(now_ms, self._silent_ms(message_type))
         return self._looks[message_type]
+
+    def _silent_ms(self, message_type: str) -> int:
+        """Return the longest time between two looks at a message log."""
+        try:
+            return self._entrance.silent_ms(message_type)
+        except Exception:  # noqa: BLE001 - whatever is wrong with its log, the look says so, and keeps its messages out alone.
+            _LOG.exception("How often the log of message type '%s' is to be looked at cannot be determined.", message_type)
+            return SILENT_MS
 
     def _admit_everything(self, now_ms: int) -> None:
         for message_type in self._engine.state.message_types:

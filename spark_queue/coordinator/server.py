@@ -24,9 +24,6 @@ from spark_queue.protocol.proof import PROOF_HEADER, Introduction
 
 _ACTION_NOT_OURS = "this address speaks only " + wire.ACTION
 
-#: Size of the parts in which an Arrow stream is sent, in bytes; Flight results are messages of limited size.
-_PART_BYTES = 4 * 1024 * 1024
-
 #: Calls whose token may be known later that are read at one time, and how long sending the message may last, in seconds.
 UNKNOWN_MAX = 4
 UNKNOWN_READ_S = 2.0
@@ -136,11 +133,14 @@ class Admission:
         return self._refuse(request, call.reply) if isinstance(call.reply, wire.Failed) else call.reply, call.pieces
 
     def answer_introduction(self, frame: bytes | memoryview) -> wire.Pong | wire.Failed | None:
-        """Return the reply to a caller that wants a proof, and so may only ask whether somebody is here; None for all else."""
+        """Return the reply to a caller that wants a proof, and so may only ask whether somebody is here; None for all else.
+
+        That caller has the key: one of another version is told so, and not that its token was refused.
+        """
         try:
             envelope = wire.decode_envelope(frame)
-        except SparkQueueError:
-            return None
+        except SparkQueueError as refusal:
+            return self._refuse(None, wire.failed(refusal)) if refusal.code == "VERSIONS_DIFFER" else None
         return self._pong() if (envelope.kind, envelope.journal) == (wire.Ping.__name__, self._journal_id) else None
 
     def _pong(self) -> wire.Pong | wire.Failed:
@@ -217,7 +217,7 @@ class Server:
         self._listening.stop(farewell_s).wait(farewell_s)
         self._reads.end()
 
-    def _answer(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def _answer(self, messages: Iterator[bytes], context: Any) -> bytes:
         """Answer one call; its caller is checked before any of its message is read."""
         headers = {name: str(value) for name, value in context.invocation_metadata()}
         # Before the token: another user's copy must not be kept from having a coordinator.
@@ -227,9 +227,7 @@ class Server:
             reply, pieces = self._answer_caller(headers, messages, context)
         except ClosedError:
             _end(context, grpc.StatusCode.UNAVAILABLE, "the coordinator is ending")
-        yield encode_result(_encode_reply(reply))
-        if pieces is not None:
-            yield from map(encode_result, _stream_parts(pieces))
+        return encode_result(_encode_reply(reply), b"" if pieces is None else _stream(pieces))
 
     def _answer_caller(
         self, headers: Mapping[str, str], messages: Iterator[bytes], context: Any
@@ -303,14 +301,13 @@ def _read_frame(messages: Iterator[bytes], context: Any) -> memoryview:
 
 def _encode_reply(reply: wire.AnyReply) -> bytes:
     try:
-        return wire.encode(reply)
+        return wire.encode_answer(reply)
     except SparkQueueError as refusal:
-        return wire.encode(wire.failed(refusal))
+        return wire.encode_answer(wire.failed(refusal))
 
 
-def _stream_parts(table: pa.Table) -> Iterator[pa.Buffer]:
+def _stream(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    stream = sink.getvalue()
-    return (stream.slice(start, min(_PART_BYTES, stream.size - start)) for start in range(0, stream.size, _PART_BYTES))
+    return sink.getvalue()

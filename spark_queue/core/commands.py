@@ -155,7 +155,8 @@ class Attach(PlannerCommand, frozen=True, kw_only=True):
 class Next(PlannerCommand, frozen=True, kw_only=True):
     """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there).
 
-    For a receiver, `finished` is the newest lease that it knows of, which proves nothing (R135), and pieces come with the answer.
+    The pieces come with the answer where `Rows` would tell the same and do nothing. For a receiver, `finished` is the newest lease
+    that it knows of, which proves nothing (R135), and the answer says where its messages stand.
     """
 
     finished: int
@@ -169,6 +170,12 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
 
 class Rows(PlannerCommand, frozen=True, kw_only=True):
     """The rows of a lease, resuming it under a newer incarnation (P2, P3). Answered with `RowsOf` and the pieces as Arrow."""
+
+    lease: int
+
+
+class RowsTaken(PlannerCommand, frozen=True, kw_only=True):
+    """Spark was given the rows of a lease as they came with its grant (P1, P3). Answered with `Done`."""
 
     lease: int
 
@@ -188,6 +195,8 @@ class Leave(PlannerCommand, frozen=True, kw_only=True):
     A receiver gives everything back at once; what it had not begun counts no delivery (R137).
     """
 
+    #: Of a stream: the newest lease of which Spark was given the rows; 0 for none.
+    taken: int = 0
     #: Of a receiver: the messages that it had begun, and those that it keeps until it has ended them.
     begun: Ranges = ()
     keeps: Ranges = ()
@@ -453,8 +462,8 @@ class Restored(Command, frozen=True, kw_only=True):
 
 
 QueueCommand = (
-    DrawIncarnation | Attach | Next | Rows | Renew | Leave | SettleHeld | StartRun | EndRun | Prove | Prepare | Landed | Fenced
-    | SinkUnreadable
+    DrawIncarnation | Attach | Next | Rows | RowsTaken | Renew | Leave | SettleHeld | StartRun | EndRun | Prove | Prepare | Landed
+    | Fenced | SinkUnreadable
     | FindAttempts | Settle | SettleWhere | Purge | FindDeadLetters | Redrive | Unsubscribe | Pause | Unpause | ProxiedTransfer
 )  # fmt: skip
 

@@ -35,7 +35,7 @@ from spark_queue.core.deciding.removal import remove
 from spark_queue.core.deciding.session import Sessions
 from spark_queue.core.deciding.shares import Shares, backlog_limit
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import CopiedFile, FileFinding, MissingFile, UncopiedFile
 from spark_queue.core.message_files.segment import Segment, to_record
 from spark_queue.core.records import (
     Body,
@@ -76,6 +76,8 @@ class Engine:
         self._agenda = Agenda([*state.queues, *state.troubles], self._due_ms)
         self._ticked_at_ms = self._reign_began_at_ms = 0
         self._retention = Retention()
+        #: Why files of followed tables could not be copied when that was tried last, by message type and first bookmark.
+        self._uncopied: dict[tuple[str, int], str] = {}
         #: Knowledge of planners, by queue, and of other instances.
         self.sessions: dict[str, Sessions] = {}
         #: The newest place that was given to a planner start of a queue that was dropped: nobody may get it twice.
@@ -303,6 +305,7 @@ class Engine:
         self.liveness.forget_claims()
         self._of_each(self.state.queues, now_ms, timers.take_over)
         self._of_each(self.state.queues, now_ms, redriving.end_settled)
+        self._lose_given_back(now_ms)
         self._agenda.note(self.state.queues)
         return reread_peers(self.state, self._emit(now_ms))
 
@@ -377,14 +380,20 @@ class Engine:
                 each.body, message_type=each.message_type, ranges=each.ranges, reason=each.reason, due_at_ms=each.due_at_ms
             )
 
-    def take_files(self, found: Sequence[CopiedFile | MissingFile], *, now_ms: int) -> None:
+    def take_files(self, found: Sequence[FileFinding], *, now_ms: int) -> None:
         """Record the copies of files of followed tables, and the loss of what stood in those that are gone (R152, R155)."""
         for each in found:
-            if isinstance(each, CopiedFile):
-                moved = losing.take_copy(self.state, each)
-                self.note([] if moved is None else [moved], now_ms=now_ms)
-            else:
-                self._lose(each, now_ms)
+            match each:
+                case CopiedFile(file=file):
+                    self._uncopied.pop((each.message_type, file.parts[0].bookmark), None)
+                    moved = losing.take_copy(self.state, each)
+                    self.note([] if moved is None else [moved], now_ms=now_ms)
+                case MissingFile(first=first, path=path):
+                    # Unless it is let go now, somebody has a message of it in hand, or a queue is set aside.
+                    self._uncopied[each.message_type, first] = f"File '{path}' is gone, and messages in it are not let go yet."
+                    self._lose(each, now_ms)
+                case UncopiedFile(first=first, trouble=trouble):
+                    self._uncopied[each.message_type, first] = trouble
         self._release_barriers(now_ms)
 
     def _lose(self, missing: MissingFile, now_ms: int) -> None:
@@ -393,7 +402,14 @@ class Engine:
             return
         self._lose_rows(segment, now_ms)
         let_go = losing.let_go(self.state, segment)
-        self.note([] if let_go is None else [let_go], now_ms=now_ms)
+        if let_go is not None:
+            self._uncopied.pop((missing.message_type, missing.first), None)
+            self.note([let_go], now_ms=now_ms)
+
+    def _lose_given_back(self, now_ms: int) -> None:
+        """Let the messages of lost files be dead letters that nobody has in hand any more."""
+        for segment in losing.lost_segments(self.state):
+            self._lose_rows(segment, now_ms)
 
     def _lose_rows(self, segment: Segment, now_ms: int) -> None:
         queues = losing.queues_of(self.state, segment.message_type)
@@ -412,17 +428,22 @@ class Engine:
         self._of_each(due, now_ms, partial(timers.tick, reign_began_at_ms=self._reign_began_at_ms))
         self._agenda.note(due)
         self.expire(now_ms=now_ms)  # Also letters that just came back to a dead-letter queue.
-        for segment in losing.lost_segments(self.state):
-            self._lose_rows(segment, now_ms)
+        self._lose_given_back(now_ms)
         over = self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms)
         self.note(over, now_ms=now_ms)
 
-    def catch_up(self, *, now_ms: int) -> int:
-        """Let go what is due of followed tables, and return the number of files that are left to be copied or let go (R157)."""
+    def catch_up(self, *, now_ms: int) -> Sequence[UncopiedFile]:
+        """Let go what is due of followed tables, and return the files that are left to be copied or let go (R157).
+
+        One that nobody has tried to copy yet has no trouble.
+        """
         self.note(
             self._retention.due(self.state, pulled_here=self.liveness.pulled_here, now_ms=now_ms, at_once=True), now_ms=now_ms
         )
-        return sum(1 for name in self.state.message_types for _ in due_files(self.state, name, now_ms=now_ms))
+        left = [
+            (name, file.segment.first) for name in self.state.message_types for file in due_files(self.state, name, now_ms=now_ms)
+        ]
+        return [UncopiedFile(message_type=name, first=first, trouble=self._uncopied.get((name, first), "")) for name, first in left]
 
     def next_due_ms(self) -> int | None:
         """Return the earliest time at which `tick` has something more to do, or a waiting poll might be served."""

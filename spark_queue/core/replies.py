@@ -110,6 +110,24 @@ class Drawn(Reply, frozen=True, kw_only=True):
     at_most_once: bool
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Where messages of a receiver's lease stand: a stretch of one file, all delivered and cancelled as often."""
+
+    #: Relative to the message table.
+    path: str
+    #: Row within the file, and bookmark, of the first; the others follow.
+    first_row: int
+    rows: int
+    bookmark: int
+    delivery_count: int
+    cancel_count: int
+    is_barrier: bool
+    #: How the columns of the file are found, as a text; None for a file of the journal.
+    columns: str | None = None
+    #: The hash of the order key of each row, None for a row without one; None where the queue has no order key.
+    keys: tuple[int | None, ...] | None = None
+
+
 class Granted(Reply, frozen=True, kw_only=True):
     """The lease that the subscription now has to work on, or the finished one when nothing is there."""
 
@@ -127,6 +145,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     ended: bool = False
     #: To a receiver: receivers have died of its one message, which begins only after a renewal that names its lease (R138).
     alone: bool = False
+    #: To a receiver, which asks no second time: where its messages stand, oldest first (R135).
+    places: tuple[Place, ...] = ()
 
 
 class RowsOf(Reply, frozen=True, kw_only=True):

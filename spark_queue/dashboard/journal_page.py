@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
 from spark_queue.clock import SystemClock
+from spark_queue.core.message_files.followed_table import TableFigures
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.core.state.findings import QueueFinding, slow_after_s, taken_from
@@ -298,15 +299,7 @@ class TableRow:
     """One message type that follows a table."""
 
     message_type: str
-    table: str
-    version: int
-    #: None where nobody looked.
-    behind: int | None
-    changes: int
-    #: Rows at most that these brought and that did not enter.
-    rows_passed: int
-    #: Why it is set aside, and how it goes on; None where it is not.
-    trouble: str | None
+    figures: TableFigures
     #: Files that the table has removed, or may have, with messages that some queue needs; from when on VACUUM may take the first.
     files_due: int
     taken_from: str
@@ -314,9 +307,10 @@ class TableRow:
     @property
     def notice(self) -> str:
         """How far it was read, and what of it is still to be copied, as a sentence."""
+        known = self.figures
         told = table_notice(
-            self.message_type, table=self.table, version=self.version, behind=self.behind, is_set_aside=self.trouble is not None,
-            changes=self.changes, rows_passed=self.rows_passed,
+            self.message_type, table=known.table, version=known.version, behind=known.behind,
+            is_set_aside=known.trouble is not None, changes=known.changes, rows_passed=known.rows_passed,
         )  # fmt: skip
         due = f" {self.files_due:,} file(s) are still to be copied: VACUUM may take the first {self.taken_from}."
         return told + (counted(due) if self.files_due else "")
@@ -332,16 +326,10 @@ def table_row(look: JournalView, message_type: str) -> TableRow | None:
     known = look.state.message_types[message_type].followed
     if known is None:
         return None
-    place = look.place(message_type)
     due = [each for each in due_files(look.state, message_type) if each.needed]
     return TableRow(
         message_type=message_type,
-        table=known.columns.table,
-        version=known.read_until if place is None else place.version,
-        behind=None if place is None else place.behind,
-        changes=known.changes,
-        rows_passed=known.changed_rows,
-        trouble=None if known.trouble is None else str(known.trouble),
+        figures=known.figures(look.place(message_type)),
         files_due=len(due),
         taken_from=taken_from(min(due, key=lambda each: each.taken_at_ms)) if due else "",
     )

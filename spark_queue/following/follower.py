@@ -28,7 +28,7 @@ from spark_queue.following.history import JournalHistory, owners_of
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_table import brought_by
 from spark_queue.journal.entering import PreparedTraits
-from spark_queue.journal.log_entry import read_entry
+from spark_queue.journal.log_entry import check_mark, read_entry
 from spark_queue.journal.open import DeltaJournal, open_journal
 from spark_queue.journal.reader import open_control
 from spark_queue.journal.record_blocks import ControlRows, RecordBlock, read_rows, to_records_of
@@ -72,6 +72,7 @@ class LogReader:
         """Return the rows of the records that were committed since; None when there are none. Its cost follows their number."""
         version, blocks = self._version, list[RecordBlock]()
         while (entry := read_entry(self._store, CONTROL, version + 1)) is not None:
+            check_mark(entry, path=self._store.path)
             version = entry.version
             # Records that entries held come again as files.
             blocks += [block for block in brought_by(entry) if block.first >= self._next_of(blocks)]

@@ -14,7 +14,7 @@
 - `message_log`: versions forward, in the only order there is; changes of strangers are named. `log_looks`: when to look for more.
 - `rows` → `stored_rows` → `staging` → `commit`, in front of them `publisher`: from a caller's rows to one atomic commit that is
   known from its repeat; values go through `conversion`, `casting`, `python_values` and `json_bodies`. Staging runs on executors too
-  and loads pyarrow and obstore only.
+  and loads pyarrow only, and obstore where the journal is in an object store.
 - `entering`: how messages join; `traits`: the facts that queues need of them; `expressions`: the check of those; `message_file`:
   their columns; `pieces`: which rows of which files a lease means.
 - `reader`: a journal's id and definitions, which is all that publishers load; `creation`: making one; `open`: opening it with what

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -17,8 +16,9 @@ import msgspec
 
 from spark_queue.journal import control_checkpoint
 from spark_queue.journal.damage import is_whole_checkpoint
-from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, parse_entry
+from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, check_mark, parse_entry
 from spark_queue.journal.log_listing import is_checkpoint, is_entry, last_checkpoint, version_of
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.record_blocks import RecordBlock
 from spark_queue.journal.record_table import rows_of
 from spark_queue.journal.store import CONTROL, CONTROL_LOG, Store, log_key
@@ -153,10 +153,10 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
             if data is None:
                 missing = version
                 break
-            entry = _parsed(version, data)
+            entry = _parsed(store, version, data)
             if version == table.version:
                 table.head = entry
-                _hold_earlier(table, get)
+                _hold_earlier(store, table, get)
             else:
                 with _faults_named(entry):
                     table.apply(entry)
@@ -205,45 +205,43 @@ def _begun(store: Store, checkpoint: str, get: Callable[[str], bytes | None]) ->
     return table
 
 
-def _hold_earlier(table: ControlTable, get: Callable[[str], bytes | None]) -> None:
+def _hold_earlier(store: Store, table: ControlTable, get: Callable[[str], bytes | None]) -> None:
     """Take in records of entries up to a checkpoint that no data file has: where somebody else made it, not right after a flush."""
     version, entry = table.version, table.head
     # What an entry of a repair, or of a stranger, does not say, the one before it does.
     while entry is not None and entry.mark.get("writer") not in ("coordinator", "creator"):
         version -= 1
-        entry = _parsed_at(version, get)
+        entry = _parsed_at(store, version, get)
     since = version + 1 if entry is None else entry.mark.get("held_since", version + 1)
     if not isinstance(since, int):
         raise OddLogError(f"{log_key(CONTROL, version)} is not whole", "It does not say which entries hold records.")
     for held in range(since, table.version + 1):
-        entry = _parsed_at(held, get)
+        entry = _parsed_at(store, held, get)
         with _faults_named(entry):
             table.hold(entry)
 
 
-def _parsed_at(version: int, get: Callable[[str], bytes | None]) -> LogEntry:
+def _parsed_at(store: Store, version: int, get: Callable[[str], bytes | None]) -> LogEntry:
     data = get(log_key(CONTROL, version))
     if data is None:
         raise OddLogError(f"{log_key(CONTROL, version)} is missing", "Its records stand in no data file.")
-    return _parsed(version, data)
+    return _parsed(store, version, data)
 
 
 def _fetched(store: Store, keys: Sequence[str], get: Callable[[str], bytes | None]) -> Iterator[bytes | None]:
-    """Yield what stands under keys; a disk answers one after the other sooner than several at once."""
-    if store.is_local or len(keys) < 2:
-        yield from map(get, keys)
-        return
-    with ThreadPoolExecutor(min(_AHEAD, len(keys))) as readers:
-        yield from readers.map(get, keys)
+    """Return what stands under keys; a disk answers one after the other sooner than several at once."""
+    return map(get, keys) if store.is_local else read_together(get, keys, at_once=_AHEAD)
 
 
-def _parsed(version: int, data: bytes) -> LogEntry:
+def _parsed(store: Store, version: int, data: bytes) -> LogEntry:
     try:
-        return parse_entry(version, data)
+        entry = parse_entry(version, data)
     except OddEntryError as reason:
         raise OddLogError(f"{log_key(CONTROL, version)} has content that no commit of records has", reason) from None
     except TornEntryError as reason:
         raise OddLogError(f"{log_key(CONTROL, version)} is not whole", reason) from None
+    check_mark(entry, path=store.path)
+    return entry
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Protocol
 from pyroaring import BitMap64
 
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.followed_table import FollowedTable, judge
+from spark_queue.core.message_files.followed_table import FollowedTable, judge, not_entered
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import foreign_record, moved_record
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource, repeated_record
@@ -141,17 +141,18 @@ class Sequencer:
         self.read_until.clear()
         self._names.clear()
 
-    def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True) -> bool:
+    def admit(self, message_type: str, *, now_ms: int, finds_gaps: bool = True, until: int | None = None) -> bool:
         """Let new messages of a type enter; returns whether it stopped at `GROUP_VERSIONS`, with more to come.
 
-        `finds_gaps` looks beyond the head for versions after a gap; after a trouble that is done until it is over.
+        `finds_gaps` looks beyond the head for versions after a gap; after a trouble that is done until it is over. What follows
+        version `until`, if one is given, is left for later.
         """
         if message_type in self._ended or message_type not in self._engine.state.message_types:
             # One that followed a table, and of which nothing had entered, may have been dropped.
             return False
         begun = self._engine.begun
         try:
-            return self._read_on(message_type, now_ms, finds_gaps=finds_gaps or message_type in self.trouble)
+            return self._read_on(message_type, now_ms, finds_gaps=finds_gaps or message_type in self.trouble, until=until)
         except FaultError:
             raise
         except Exception as fault:
@@ -162,8 +163,8 @@ class Sequencer:
                 raise FaultError(None, fault, message_type=message_type) from fault
             return False
 
-    def _read_on(self, message_type: str, now_ms: int, *, finds_gaps: bool) -> bool:
-        read = 0
+    def _read_on(self, message_type: str, now_ms: int, *, finds_gaps: bool, until: int | None) -> bool:
+        read, is_at_end = 0, False
         try:
             known = self._engine.state.message_types[message_type]
             if known.followed is not None and known.followed.trouble is not None:
@@ -176,15 +177,17 @@ class Sequencer:
                 self._admit_unbroken(message_type, entry, now_ms)
                 self.read_until[message_type] = entry.version
                 read += 1
+                if is_at_end := entry.version == until:
+                    break
         except SparkQueueError as trouble:
             # Of an entry that is missing, or another one, or that cannot be made out, nobody knows the time.
             self._stop(message_type, trouble, since_ms=0, now_ms=now_ms)
             self._note(message_type, trouble)
         else:
             self.trouble.pop(message_type, None)
-            if read < GROUP_VERSIONS:
+            if read < GROUP_VERSIONS and not is_at_end:
                 self._seen_at_ms[message_type] = now_ms
-        return read == GROUP_VERSIONS
+        return read == GROUP_VERSIONS and not is_at_end
 
     def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
         """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.
@@ -300,7 +303,10 @@ class Sequencer:
             raise
         found = appended(commit, judged, known.followed, topic=definition.topics[0])
         segments = _segments(message_type, found, first=known.entered_until, now_ms=now_ms, since_ms=known.published_until_ms)
-        self._prepare(message_type, segments)
+        try:
+            self._prepare(message_type, segments)
+        except JournalError as trouble:
+            raise not_entered(trouble, message_type, commit.version) from trouble
         self._engine.enter(segments, now_ms=now_ms)
         if judged.passed is not None:
             self._engine.note([Record(body=judged.passed, message_type=message_type)], now_ms=now_ms)

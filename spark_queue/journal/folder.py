@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_queue.errors import JournalError
@@ -21,6 +20,10 @@ PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
 
 #: No path of a file in a followed table has one of these: it would lead elsewhere, or be another one to some reader.
 _ODD = re.compile(r"[\x00-\x1f\x7f\\]|^/|^[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+_RESTORE_MISSING = "Its messages stay in the queue. Restore the file."
+_RESTORE_DAMAGED = "Its messages stay in the queue. Restore the file from a copy; `sparkq verify` names every file that is wrong."
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,11 @@ class Folder:
 
     def corrupt(self, path: str, reason: str) -> JournalError:
         """Make MESSAGE_FILE_CORRUPT."""
-        return JournalError("MESSAGE_FILE_CORRUPT", file=path, path=self.uri, reason=reason)
+        return JournalError("MESSAGE_FILE_CORRUPT", file=path, path=self.uri, reason=reason, next_step=_RESTORE_DAMAGED)
 
     def missing(self, path: str, reason: str) -> JournalError:
         """Make MESSAGE_FILE_MISSING."""
-        return JournalError("MESSAGE_FILE_MISSING", file=path, path=self.uri, reason=reason)
+        return JournalError("MESSAGE_FILE_MISSING", file=path, path=self.uri, reason=reason, next_step=_RESTORE_MISSING)
 
 
 def of_type(store: Store, message_type: str) -> Folder:
@@ -95,9 +98,11 @@ def is_in_table(path: str) -> bool:
 
 def is_in_place(store: Store, key: str) -> bool:
     """Return whether a key leads to a file of its folder, and no link to one elsewhere; also where there is nothing."""
-    path = Path(store.uri(key))
+    path = store.uri(key)
     if not store.is_local or not os.path.lexists(path):
         return True
     # Where folders lie is up to the user who set the journal up.
-    found, folder = os.path.realpath(path), os.path.realpath(path.parent)
+    if not os.path.islink(path):  # noqa: PTH114 - a Path costs more than the look.
+        return os.path.isfile(path)  # noqa: PTH113 - likewise.
+    found, folder = os.path.realpath(path), os.path.realpath(os.path.dirname(path))  # noqa: PTH120 - likewise.
     return os.path.isfile(found) and os.path.dirname(found) == folder  # noqa: PTH113, PTH120 - loops of links raise nothing.

@@ -24,6 +24,7 @@ from spark_queue.core.message_files.followed_table import (
     TableCommit,
     TableFile,
     TableMeaning,
+    not_entered,
     way_on,
 )
 from spark_queue.core.records import Ranges
@@ -135,6 +136,8 @@ class FollowedLog:
             added = files_at(self._folder, known.from_version)
         except UnsupportedError as reason:
             raise self._unsupported(known.from_version, str(reason)) from None
+        # Another table may have taken its place since somebody applied.
+        self._look_back(known.from_version, known.from_token)
         commit = TableCommit(
             version=known.from_version, token=known.from_token, operation=BEGINNING, committed_at_ms=known.from_ms, added=added
         )
@@ -187,6 +190,9 @@ class FollowedLog:
         """Return an entry as a commit; one that cannot be made out sets the message type aside."""
         try:
             commit = self._commit(parse_entry(version, data), token_of(data))
+        except JournalError as trouble:
+            # To count the rows of a file, it may have to be opened.
+            raise not_entered(trouble, self._message_type, version) from trouble
         except TornEntryError as reason:
             raise JournalError("STORE_FAILED", path=self._folder.store.path, **_torn(version, reason)) from None
         except UnsupportedError as reason:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from spark_queue.journal.entry_parts import MARK_KEY
+from spark_queue.errors import JournalError
+from spark_queue.journal.entry_parts import MARK_KEY, MARK_VERSION
 from spark_queue.journal.store import Store, log_key
 
 #: Begins the transaction id that carries the highest sequence of a named publisher, in message tables.
@@ -108,6 +109,13 @@ def parse_entry(version: int, data: bytes) -> LogEntry:
     if announced is not None and announced != len(actions) - 1:
         raise TornEntryError(f"it announces {announced} actions and holds {len(actions) - 1}")
     return entry
+
+
+def check_mark(entry: LogEntry, *, path: str) -> None:
+    """Refuse an entry of the journal at `path` whose mark has a version that is not known here."""
+    version = entry.mark.get("v", MARK_VERSION)
+    if not isinstance(version, int) or version > MARK_VERSION:
+        raise JournalError("PROTOCOL_NEWER", path=path, what=f"marks of version {version!r:.50} (known: {MARK_VERSION})")
 
 
 def read_entry(store: Store, table: str, version: int, *, most_bytes: int | None = None) -> LogEntry | None:

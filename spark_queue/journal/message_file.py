@@ -90,7 +90,8 @@ def _read_groups(segment: Segment, file: pq.ParquetFile, groups: list[int], colu
 def _kinds_of_values(segment: Segment) -> dict[str, pa.DataType]:
     """Return the types of columns of a followed table that may stand in no file."""
     kinds = {field.name: field.type for field in ENVELOPE}
-    for name, physical, kind in () if segment.table is None else segment.table.columns:
+    columns = [] if segment.table is None else [each for each in segment.table.columns if each[0] not in segment.table.texts]
+    for name, physical, kind in columns:
         if physical in segment.partition:
             kinds[name] = user_schema(f"`column` {kind}").field(0).type
     return kinds

@@ -27,6 +27,7 @@ from spark_queue.journal.log_entry import (
     LogEntry,
     OddEntryError,
     TornEntryError,
+    check_mark,
     read_entry,
     topic_transaction,
 )
@@ -315,12 +316,15 @@ class DeltaMessageLog:
 
     def _read(self, version: int) -> LogEntry | None:
         try:
-            return read_entry(self._store, self._key, version, most_bytes=ENTRY_BYTES)
+            entry = read_entry(self._store, self._key, version, most_bytes=ENTRY_BYTES)
         except (OddEntryError, TooLargeError) as reason:
             raise self._odd(version, reason) from None
         except TornEntryError as reason:
             what = f"{log_key(self._key, version)} is not whole"
             raise damaged(self._store, what, self._store.reason(reason)) from None
+        if entry is not None:
+            check_mark(entry, path=self._store.path)
+        return entry
 
     def _understood(self, entry: LogEntry) -> MessageLogEntry:
         """Return the meaning of an entry; one that cannot be made out keeps the type from being read further, and nothing else."""

@@ -114,6 +114,9 @@ def unnamed_since(
 ) -> list[str]:
     """Return the keys of files that nothing has named for `kept_ms`; `replaced` are those that messages have left, and when."""
     candidates = unnamed_files(store, message_type, named)
+    if not candidates:
+        # The store's clock is asked by a file that is written, listed and deleted.
+        return []
     # By the store's own clock too, since a host with a wrong clock must not delete files that others have just made.
     before_ms, folder = min(now_ms, store.time_ms()) - kept_ms, f"{messages_key(message_type)}/"
     old = [entry.key for entry in candidates if entry.modified_ms < before_ms]

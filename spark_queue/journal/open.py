@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import Followed
 from spark_queue.core.state.journal_state import JournalState
@@ -79,7 +79,7 @@ class DeltaJournal(JournalReader):
         """See `table_look.look_further`."""
         return table_look.look_further(self.store, message_type, known, version)
 
-    def missing_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def absent_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """See `table_copies.absent_files`."""
         return table_copies.absent_files(self.store, segments)
 
@@ -87,7 +87,11 @@ class DeltaJournal(JournalReader):
         """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self._own_messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+    def look_for_files(self, message_type: str) -> None:
+        """See `ports.JournalPort`."""
+        self._upkeep.look_for_files(message_type)
+
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""
         return self._upkeep.run(epoch=epoch, state=state, now_ms=now_ms)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import NotFoundError
 
 from spark_queue.journal.folder import Folder
 from spark_queue.journal.store import WHOLE_BYTES
@@ -61,9 +60,12 @@ def opened(
     with store.failures(f"reading {key}"):
         try:
             found = store.open(key) if source is None else source()
-            with pq.ParquetFile(found, memory_map=is_mapped, coerce_int96_timestamp_unit=unit) as file:
+            # Columns of a disk's file are there sooner than the threads that would read them ahead.
+            with pq.ParquetFile(
+                found, memory_map=is_mapped, pre_buffer=not store.is_local, coerce_int96_timestamp_unit=unit
+            ) as file:
                 yield file
-        except (FileNotFoundError, PermissionError, NotFoundError) as failure:
+        except (FileNotFoundError, PermissionError) as failure:
             reason = store.reason(failure) if isinstance(failure, PermissionError) else "it is not there."
             raise folder.missing(path, reason) from None
         except pa.ArrowException as failure:

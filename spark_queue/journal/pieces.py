@@ -17,6 +17,7 @@ from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
+from spark_queue.core.replies import Place
 from spark_queue.journal.file_columns import text_of
 from spark_queue.journal.schema import ORIGIN, schema_of
 
@@ -64,19 +65,9 @@ def cut_pieces(
     """
     if not rows:
         return PIECES.empty_table()
-    by_deliveries, by_cancels = list(delivered.split(rows)), list(cancelled.split(rows))
-    low, high, count = rows.min(), rows.max() + 1, len(rows)
-    files = stretches(segments[_segment_at(segments, low) : _segment_at(segments, high - 1) + 1])
-    if len(files) == len(by_deliveries) == len(by_cancels) == 1 and high - low == count and origins is None:
-        # Nearly every lease of a receiver with little in hand: arrays would take ten times as long as its decision.
-        values = (files[0].path, files[0].first_row + low - files[0].first, count, low, by_deliveries[0][0], by_cancels[0][0])
-        piece = pa.Table.from_pydict(
-            {name: [value] for name, value in zip(PIECES.names, (*values, is_barrier), strict=True)}, schema=PIECES
-        )
-        if (texts := column_texts(files)) is not None:
-            piece = piece.append_column(COLUMNS, texts)
-        return piece if order_keys is None else piece.append_column(KEYS, _keys(order_keys, rows, np.array([count])))
-    deliveries, cancels = _runs(by_deliveries), _runs(by_cancels)
+    deliveries, cancels = _runs(delivered.split(rows)), _runs(cancelled.split(rows))
+    low, high = rows.min(), rows.max() + 1
+    files = _files(segments, rows)
     first = np.fromiter((file.first for file in files), dtype=np.int64, count=len(files))
     until = np.fromiter((file.until for file in files), dtype=np.int64, count=len(files))
     first_row = np.fromiter((file.first_row for file in files), dtype=np.int64, count=len(files))
@@ -105,6 +96,38 @@ def cut_pieces(
         for field, column in zip(ORIGIN, published.columns_of(starts), strict=True):
             pieces = pieces.append_column(field, column)
     return pieces if order_keys is None else pieces.append_column(KEYS, _keys(order_keys, rows, ends - starts))
+
+
+def cut_places(
+    segments: Sequence[Segment],
+    rows: BitMap64,
+    delivered: Counts,
+    cancelled: Counts,
+    *,
+    is_barrier: bool = False,
+    order_keys: OrderKeys | None = None,
+) -> tuple[Place, ...]:
+    """Cut the rows of a receiver's lease as `cut_pieces` does, but for their origins."""
+    if not rows:
+        return ()
+    files, low, count = _files(segments, rows), rows.min(), len(rows)
+    deliveries, cancels = list(delivered.split(rows)), list(cancelled.split(rows))
+    if len(files) == len(deliveries) == len(cancels) == 1 and rows.max() - low == count - 1:
+        # Nearly every lease of a receiver with little in hand: arrays would take ten times as long as its decision.
+        [file], [(delivery_count, _)], [(cancel_count, _)] = files, deliveries, cancels
+        place = Place(
+            path=file.path, first_row=file.first_row + low - file.first, rows=count, bookmark=low, delivery_count=delivery_count,
+            cancel_count=cancel_count, is_barrier=is_barrier, columns=text_of(file),
+            keys=None if order_keys is None else tuple(_keys(order_keys, rows, np.array([count])).flatten().to_pylist()),
+        )  # fmt: skip
+        return (place,)
+    pieces = cut_pieces(segments, rows, delivered, cancelled, is_barrier=is_barrier, order_keys=order_keys)
+    return tuple(Place(**piece) for piece in pieces.to_pylist())
+
+
+def _files(segments: Sequence[Segment], rows: BitMap64) -> Sequence[Segment]:
+    """Return the files in which rows may stand."""
+    return stretches(segments[_segment_at(segments, rows.min()) : _segment_at(segments, rows.max()) + 1])
 
 
 def column_texts(files: Sequence[Segment]) -> pa.Array[Any] | None:

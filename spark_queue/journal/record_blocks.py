@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +17,7 @@ from spark_queue.core.records import Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.damage import damaged
 from spark_queue.journal.entry_parts import NewFile
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.record_table import (
     CONTROL_SCHEMA,
     SEPARATE_KINDS,
@@ -117,8 +117,7 @@ def read_records(store: Store, blocks: Sequence[RecordBlock], *, first: int = 0,
 def read_rows(store: Store, blocks: Sequence[RecordBlock], *, first: int = 0, schema: pa.Schema = CONTROL_SCHEMA) -> pa.Table:
     """Return the rows of every record of blocks from number `first` on, checked for gaps; making records of them costs more."""
     wanted = [block for block in blocks if block.last >= first]
-    with ThreadPoolExecutor(_READERS) as readers:
-        tables = list(readers.map(lambda block: read_known(store, block, first=first, schema=schema), wanted))
+    tables = read_together(lambda block: read_known(store, block, first=first, schema=schema), wanted, at_once=_READERS)
     rows = pa.concat_tables([pa.Table.from_batches([], schema), *tables]).combine_chunks()
     _check_rows(store, rows, first)
     return rows
@@ -160,8 +159,7 @@ class ControlRows:
             rows = read_known(self._store, block, schema=schema)
             return block.first + np.flatnonzero(test(rows.combine_chunks()))
 
-        with ThreadPoolExecutor(_READERS) as readers:
-            return np.concatenate([np.empty(0, np.int64), *readers.map(found, self._blocks)])
+        return np.concatenate([np.empty(0, np.int64), *read_together(found, self._blocks, at_once=_READERS)])
 
     def applied(self) -> list[Record]:
         """Return all `definitions_applied` records, oldest first: they stand in files of their own."""

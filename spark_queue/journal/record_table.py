@@ -43,7 +43,7 @@ _FLAT = (*_PLAIN, "at", "due_at", "detail")
 SEPARATE_KINDS = kinds_with(lambda body: body.separate)
 _MICROSECONDS = 1_000
 
-#: How the stored bodies of most records begin.
+#: How the stored bodies of most records begin: other software may order their facts otherwise.
 _HEADS = (f'{{"v":{BODY_VERSION},', f'{{"v":{BODY_VERSION}}}')
 
 
@@ -142,7 +142,7 @@ def detail_of(record: Record) -> str:
     assert not isinstance(record.body, Unread), "only kinds that are known are written"
     facts = msgspec.json.encode(record.body).decode()[1:]
     critical = ',"critical":true' if record.body.critical else ""
-    return f'{{"v":{record.body.version_stored}{critical}' + ("" if facts == "}" else ",") + facts
+    return f'{{"v":{BODY_VERSION}{critical}' + ("" if facts == "}" else ",") + facts
 
 
 def read_body(kind: str, detail: str, record: int) -> Body:
@@ -151,7 +151,7 @@ def read_body(kind: str, detail: str, record: int) -> Body:
     try:
         if known is None or not detail.startswith(_HEADS):
             head = msgspec.json.decode(detail, type=_Head)
-            if head.v > (BODY_VERSION if known is None else known.newest_version):
+            if head.v > BODY_VERSION:
                 raise NewerDetailError(kind, record)
             if known is None:
                 return Unread(name=kind, must_be_known=head.critical)

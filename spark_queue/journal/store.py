@@ -20,13 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
-from obstore.store import LocalStore, from_url
-
 from spark_queue import forks
 from spark_queue.errors import ConfigError, JournalError, check_text
-from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count
+from spark_queue.journal.store_files import PUT_BYTES, LocalSink, ObjectSink, ObjectSource, count, files_below, store_failures
 
 #: Options of the HTTP client rather than of the store; delta-rs accepts them with or without the store's prefix.
 _CLIENT_OPTIONS = frozenset(
@@ -62,6 +58,11 @@ class StoredObject:
         """Read one entry of obstore's listing."""
         modified_ms = round(entry["last_modified"].timestamp() * 1000)
         return cls(key=entry["path"], size_bytes=entry["size"], modified_ms=modified_ms)
+
+    @classmethod
+    def of_file(cls, key: str, facts: os.stat_result) -> StoredObject:
+        """Return a local file by the system's facts of it."""
+        return cls(key=key, size_bytes=facts.st_size, modified_ms=round(facts.st_mtime * 1000))
 
 
 def redacted(failure: BaseException, options: Mapping[str, str]) -> str:
@@ -209,6 +210,9 @@ class Store:
         """Address of a key, for Delta and for people."""
         return f"{self.path}/{key}"
 
+    def _key_of(self, path: str) -> str:
+        return path.removeprefix(f"{self.path}/")
+
     def read(self, key: str, *, most_bytes: int | None = None) -> bytes | None:
         """Return an object's bytes, or None when there is none."""
         with self.failures(f"reading {key}"):
@@ -216,7 +220,7 @@ class Store:
                 if self.is_local:
                     # By itself: a thread of object_store's would need five times as long, and each commit looks twice.
                     return _file_bytes(self.uri(key), most_bytes)
-                found = obstore.get(_asked(self, "GET"), key)
+                found = _library().get(_asked(self, "GET"), key)
                 if most_bytes is not None and found.meta["size"] > most_bytes:
                     raise TooLargeError(f"{key} has {found.meta['size']} bytes, and {most_bytes} are the most")
                 return bytes(found.bytes())
@@ -230,7 +234,7 @@ class Store:
                 if self.is_local:
                     os.stat(self.uri(key))  # noqa: PTH116 - as `read` does.
                 else:
-                    obstore.head(_asked(self, "HEAD"), key)
+                    _library().head(_asked(self, "HEAD"), key)
             except FileNotFoundError:
                 return False
             return True
@@ -242,7 +246,7 @@ class Store:
                 self._require_log()
                 put_file(self.uri(key), data, replaces=True)
             else:
-                obstore.put(_asked(self, "PUT"), key, data)
+                _library().put(_asked(self, "PUT"), key, data)
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none of that key; returns whether it was this call that did."""
@@ -251,32 +255,40 @@ class Store:
                 self._require_log()
                 return put_file(self.uri(key), data, replaces=False)
             try:
-                obstore.put(_asked(self, "PUT"), key, data, mode="create")
-            except (AlreadyExistsError, PreconditionError):
+                _library().put(_asked(self, "PUT"), key, data, mode="create")
+            except (_library().exceptions.AlreadyExistsError, _library().exceptions.PreconditionError):
                 return False
             return True
 
     def list(self, prefix: str, *, after: str | None = None) -> list[StoredObject]:
         """Return the objects under a folder, in the order of their keys, only those after a key if one is given."""
         with self.failures(f"listing {prefix}"):
-            found = obstore.list(_asked(self, "LIST"), prefix, offset=after).collect()
-            # Each request brings a thousand.
-            _asked(self, "LIST", len(found) // 1_000)
+            if self.is_local:
+                # A folder may have nothing; a place that is not there was misspelt.
+                os.stat(self.path)  # noqa: PTH116 - as `read` does.
+                objects = [StoredObject.of_file(self._key_of(path), facts) for path, facts in files_below(self.uri(prefix))]
+            else:
+                found = _library().list(_asked(self, "LIST"), prefix, offset=after).collect()
+                # Each request brings a thousand.
+                _asked(self, "LIST", len(found) // 1_000)
+                objects = list(map(StoredObject.of, found))
         # Azurite takes no notice of `offset`, and object_store asks it all the same where its address is an endpoint (tried).
-        entries = (entry for entry in map(StoredObject.of, found) if after is None or entry.key > after)
-        return sorted(entries, key=lambda entry: entry.key)
+        return sorted((each for each in objects if after is None or each.key > after), key=lambda each: each.key)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """Return the folders in a folder, without looking into them."""
         with self.failures(f"listing {prefix}"):
-            found = obstore.list_with_delimiter(_asked(self, "LIST"), prefix)
-        return sorted(found["common_prefixes"])
+            if self.is_local:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    return sorted(self._key_of(each.path) for each in os.scandir(self.uri(prefix)) if each.is_dir())
+                return []
+            return sorted(_library().list_with_delimiter(_asked(self, "LIST"), prefix)["common_prefixes"])
 
     def copy(self, key: str, there: Store) -> bool:
         """Copy an object to another place, which has none of that key, part by part; return whether there is one to copy."""
         with self.failures(f"reading {key}"):
             try:
-                found = obstore.get(_asked(self, "GET"), key)
+                found = _library().get(_asked(self, "GET"), key)
             except FileNotFoundError:
                 return False
             with there.writer(key) as sink:
@@ -289,7 +301,10 @@ class Store:
         for key in keys:
             with self.failures(f"deleting {key}"):
                 try:
-                    obstore.delete(_asked(self, "DELETE"), key)
+                    if self.is_local:
+                        os.unlink(self.uri(key))  # noqa: PTH108 - as `read` does.
+                    else:
+                        _library().delete(_asked(self, "DELETE"), key)
                 except FileNotFoundError:
                     continue
 
@@ -309,10 +324,10 @@ class Store:
             if not path.is_file():
                 raise FileNotFoundError(path)
             return str(path)
-        found = obstore.get(_asked(self, "GET"), key)
+        found = _library().get(_asked(self, "GET"), key)
         if found.meta["size"] <= WHOLE_BYTES:
             return io.BytesIO(found.bytes())
-        return ObjectSource(obstore.open_reader(_asked(self, "HEAD"), key))
+        return ObjectSource(_library().open_reader(_asked(self, "HEAD"), key))
 
     @contextmanager
     def writer(self, key: str) -> Iterator[io.RawIOBase]:
@@ -328,7 +343,7 @@ class Store:
             sink.close()
 
     def _upload(self, key: str) -> Any:
-        return obstore.open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
+        return _library().open_writer(_object_store(self), key, buffer_size=PUT_BYTES)
 
     def sync(self, keys: Iterable[str], *, ancestors: bool = False) -> None:
         """Force objects and then the directories that name them to the disk; object stores are durable by themselves.
@@ -392,7 +407,7 @@ class Store:
         forks.check_process()
         try:
             yield
-        except (OSError, BaseError) as reason:
+        except store_failures() as reason:
             text = self.reason(reason)
             raise JournalError("STORE_FAILED", path=self.path, doing=doing, reason=text, next_step=next_step) from None
         except BaseException as reason:
@@ -467,20 +482,29 @@ def _asked(store: Store, kind: str, requests: int = 1) -> Any:
     return _object_store(store)
 
 
+def _library() -> Any:
+    """Return the library for object stores, which a process loads that asks one: many receivers run on one host."""
+    import obstore.exceptions  # noqa: PLC0415 - as said above.
+    import obstore.store  # noqa: PLC0415 - likewise.
+
+    return obstore
+
+
 @functools.lru_cache(maxsize=16)
 def _object_store(store: Store) -> Any:
+    library = _library()
     if store.is_local:
-        return LocalStore(store.path, mkdir=False)
+        return library.store.LocalStore(store.path, mkdir=False)
     options: dict[str, Any] = split_options(store.storage_options)
     try:
-        return from_url(store.path, **options)
-    except UnknownConfigurationKeyError as reason:
+        return library.store.from_url(store.path, **options)
+    except library.exceptions.UnknownConfigurationKeyError as reason:
         option = re.search(r"'([^']*)'", str(reason))
         supported = "the keys of object_store for this kind of store, as deltalake takes them"
         name = option[1] if option else store.reason(reason)
         raise ConfigError(
             "STORAGE_OPTION_UNSUPPORTED", option=name, reason="this kind of store does not know it.", supported=supported
         ) from None
-    except (BaseError, ValueError) as reason:
+    except (library.exceptions.BaseError, ValueError) as reason:
         text, next_step = store.reason(reason), "Correct the path or the storage options."
         raise JournalError("STORE_FAILED", path=store.path, doing="opening it", reason=text, next_step=next_step) from None

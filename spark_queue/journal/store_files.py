@@ -5,15 +5,20 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
+import stat
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from obstore.exceptions import BaseError
-
 #: Most bytes of one request; a larger object goes in parts.
 PUT_BYTES = 10 * 1024 * 1024
+
+#: The names of object_store's drafts, and of ours.
+_DRAFT = re.compile(r"[^#]*#[0-9]+")
 
 _requests = Counter({"GET": 0, "PUT": 0, "LIST": 0, "DELETE": 0, "HEAD": 0})
 _counting = threading.Lock()
@@ -29,6 +34,35 @@ def count(kind: str, requests: int = 1) -> None:
     """Note requests of a kind."""
     with _counting:
         _requests[kind] += requests
+
+
+def store_failures() -> tuple[type[Exception], ...]:
+    """Return the errors by which a store fails: those of the library for object stores, too, if this process has loaded it."""
+    library = sys.modules.get("obstore.exceptions")
+    return (OSError,) if library is None else (OSError, library.BaseError)
+
+
+def files_below(folder: str, above: frozenset[tuple[int, int]] = frozenset()) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the path and the facts of each file below a directory, which need not be there; drafts are left out.
+
+    A link is what it leads to, but for one to a directory `above`, by device and inode, which would never end.
+    """
+    try:
+        itself, entries = os.stat(folder), list(os.scandir(folder))  # noqa: PTH116 - a Path costs more than the look.
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if (here := (itself.st_dev, itself.st_ino)) in above:
+        return
+    for entry in entries:
+        try:
+            found = entry.stat()
+        except FileNotFoundError:
+            # It was deleted meanwhile, or is a link to nothing.
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            yield from files_below(entry.path, above | {here})
+        elif _DRAFT.fullmatch(entry.name) is None:
+            yield entry.path, found
 
 
 class ObjectSource(io.RawIOBase):
@@ -58,7 +92,7 @@ class ObjectSource(io.RawIOBase):
         count("GET")
         try:
             return bytes(self._reader.read(None if size is None or size < 0 else size))
-        except (BaseError, OSError) as failure:
+        except store_failures() as failure:
             raise OSError(errno.EIO, str(failure)) from None
 
 

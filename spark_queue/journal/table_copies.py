@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_array, to_bitmap, to_ranges
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import CopiedFile, FileFinding, MissingFile, UncopiedFile
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import MergedFile, MovedRows, Ranges
 from spark_queue.errors import MESSAGE_FILE_CODES, JournalError
@@ -47,24 +47,26 @@ class NeededFile:
     needed: BitMap64
 
 
-def copy_files(
-    store: Store, files: Sequence[NeededFile], columns: str, *, now_ms: int, is_durable: bool
-) -> Iterator[CopiedFile | MissingFile]:
-    """Copy files of one message type, whose own columns are `columns`, and yield each copy, and each file that is gone.
+def copy_files(store: Store, files: Sequence[NeededFile], columns: str, *, now_ms: int, is_durable: bool) -> Iterator[FileFinding]:
+    """Copy files of one message type, whose own columns are `columns`, and yield what becomes of each.
 
-    A file that cannot be read stays where it is, and is tried again. A copy that `is_durable` is forced to the disk.
+    A file that cannot be read stays where it is, and is tried again; so are all that are left where the store fails. A copy that
+    `is_durable` is forced to the disk.
     """
+    failure: JournalError | None = None
     for file in files:
         segment = file.segment
         try:
+            if failure is not None:
+                raise failure
             copied = _copy(store, file, columns, now_ms=now_ms)
-        except JournalError as damage:
-            if damage.code not in MESSAGE_FILE_CODES:
-                raise
-            missing = list(missing_files(store, [segment]))
+        except JournalError as trouble:
+            failure = None if trouble.code in MESSAGE_FILE_CODES else trouble
+            missing = [] if failure else list(missing_files(store, [segment]))
             yield from missing
             if not missing:
-                _LOG.warning("A file of message type '%s' cannot be copied yet: %s", segment.message_type, damage)
+                _LOG.warning("A file of message type '%s' cannot be copied yet: %s", segment.message_type, trouble)
+                yield UncopiedFile(message_type=segment.message_type, first=segment.first, trouble=str(trouble))
         else:
             if is_durable:
                 store.sync([f"{messages_key(segment.message_type)}/{copied.path}"], ancestors=True)

@@ -6,6 +6,7 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
-from spark_queue.core.message_files.followed_table import FollowedTable, TableMeaning
+from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, TableMeaning, without_zone
 from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
@@ -131,9 +132,11 @@ def look(
         return _changed(folder, definition, known, before)
     start = _start(folder, definition)
     found = _look(folder, definition, max(start, 0))
+    columns = _columns(folder, definition, found.meaning)
     begins = definition.from_ == "beginning"
     if begins:
         _check_beginning(folder, definition, start)
+    _check_partitions(folder, definition, found.meaning, columns, start if begins else None)
     data = b"" if start < 0 else _entry(folder, definition, start)
     return Followed(
         table=folder.uri,
@@ -141,7 +144,8 @@ def look(
         version=start,
         token=token_of(data) if data else "",
         committed=committed_at_ms(parse_entry(start, data)) if data else 0,
-        columns=_columns(folder, definition, found.meaning),
+        columns=columns.columns,
+        texts=columns.texts,
         retention=found.meaning.retention_ms,
         beginning=begins,
     )
@@ -163,12 +167,14 @@ def _changed(
     # Where its first files are still to enter, they do: it begins where it began.
     version, token = (known.from_version, known.from_token) if known.begins_with_files else known.last
     # By the names that hold where it goes on: a table may give a name to another column meanwhile.
-    columns = _columns(folder, definition, _look(folder, definition, max(version, 0)).meaning)
-    if columns == known.columns.columns:
+    there = _look(folder, definition, max(version, 0)).meaning
+    columns = _columns(folder, definition, there)
+    if (columns.columns, columns.texts) == (known.columns.columns, known.columns.texts):
         return None
+    _check_partitions(folder, definition, there, columns, version if known.begins_with_files else None)
     return Followed(
-        table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns,
-        retention=known.retention_ms, beginning=known.begins_with_files, removed=tuple(known.removed.items()),
+        table=folder.uri, id=known.table_id, version=version, token=token, committed=known.from_ms, columns=columns.columns,
+        texts=columns.texts, retention=known.retention_ms, beginning=known.begins_with_files, removed=tuple(known.removed.items()),
     )  # fmt: skip
 
 
@@ -191,6 +197,7 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         expected = f"a version from {least} to {head.version + 1}: earlier ones have entered, and later ones are not there yet"
         raise ConfigError("BAD_VALUE", key="from", where="follow", value=first, expected=expected)
     there = _look(folder, definition, max(start, 0)).meaning
+    columns = _columns(folder, definition, there, may_lack=True)
     data = b"" if start < 0 else _entry(folder, definition, start)
     return Followed(
         table=folder.uri,
@@ -198,7 +205,8 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         version=start,
         token=token_of(data) if data else "",
         committed=committed_at_ms(parse_entry(start, data)) if data else 0,
-        columns=_columns(folder, definition, there, may_lack=True),
+        columns=columns.columns,
+        texts=columns.texts,
         retention=there.retention_ms,
         skipped=(least, start) if start >= least else None,
         removed=tuple(_removed(folder, definition, known, start) if is_same else ((path, 0) for path in known.entered)),
@@ -212,14 +220,10 @@ def _removed(folder: Folder, definition: MessageTypeDefinition, known: FollowedT
     """
     if not known.entered:
         return
-    try:
+    with _made_out(folder, definition):
         standing = {path_of(str(add["path"])) for add in adds_at(folder, version)} if version >= 0 else set[str]()
         gone = [path for path in known.entered if path not in standing]
         times_ms = _removal_times(folder, set(gone) - known.removed.keys(), range(known.last[0] + 1, version + 1))
-    except UnsupportedError as refusal:
-        raise _unsupported(folder, definition, str(refusal)) from None
-    except ODD as fault:
-        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
     yield from ((path, known.removed.get(path, times_ms.get(path, 0))) for path in gone)
 
 
@@ -330,20 +334,31 @@ def _entry(folder: Folder, definition: MessageTypeDefinition, version: int) -> b
 
 def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version: int) -> None:
     """Refuse a table whose files cannot all enter as they are."""
-    try:
+    with _made_out(folder, definition):
         files = files_at(folder, version)
-    except UnsupportedError as refusal:
-        raise _unsupported(folder, definition, str(refusal)) from None
-    except ODD as fault:
-        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
     if len(files) > BEGINNING_FILES:
         reason = f"it has {len(files):,} files, and {BEGINNING_FILES:,} are the most from its beginning. Compact it, or begin now."
         raise _unsupported(folder, definition, reason)
 
 
-def _columns(
-    folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False
-) -> tuple[FollowedColumn, ...]:
+def _check_partitions(
+    folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, columns: FollowedColumns, version: int | None
+) -> None:
+    """Refuse a table with a partition value that could be read in two ways: in any file of a version, or in its newest file.
+
+    How its writers write such values, the log does not say. The newest file shows it before one of them enters.
+    """
+    if not any(kind == "TIMESTAMP" and physical in there.partition for _, physical, kind in columns.columns):
+        return
+    with _made_out(folder, definition):
+        adds = adds_at(folder, _look(folder, definition).version if version is None else version)
+        adds.sort(key=lambda add: int(add["modificationTime"]))
+        values = [dict(add["partitionValues"]) for add in (adds[-1:] if version is None else adds)]
+    for reason in filter(None, (without_zone(columns, each) for each in values)):
+        raise _unsupported(folder, definition, reason)
+
+
+def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False) -> FollowedColumns:
     """Return where the declared columns stand in files, by the table at a version; one that it `may_lack` is NULL from there on."""
 
     def refuse(reason: str) -> ConfigError:
@@ -351,7 +366,7 @@ def _columns(
 
     physical = {name: (stored, kind) for stored, (name, kind) in there.columns.items()}
     names, meant = ColumnNames(physical), {column: name for name, column in definition.rename}
-    found: list[FollowedColumn] = []
+    found, texts = list[FollowedColumn](), list[str]()
     for field in user_schema(definition.columns):
         asked = meant.get(field.name, field.name)
         name = names.find(asked)
@@ -364,10 +379,13 @@ def _columns(
             raise refuse(f"no message type can have column '{name}', because of its type.")
         if not field.nullable:
             raise refuse(f"column '{field.name}' is declared NOT NULL, and nobody keeps its writers to that.")
-        if not _fits(user_schema(f"`column` {kind}").field(0).type, field.type):
+        type_there = user_schema(f"`column` {kind}").field(0).type
+        if stored in there.partition and pa.types.is_string(field.type) and not pa.types.is_string(type_there):
+            texts.append(field.name)
+        elif not _fits(type_there, field.type):
             raise refuse(f"column '{name}' is {kind}, which cannot be read as {field.type} without loss.")
         found.append((field.name, stored, kind))
-    return tuple(found)
+    return FollowedColumns(folder.uri, there.id, tuple(found), tuple(texts))
 
 
 #: Types that hold each value of one before them.
@@ -386,12 +404,34 @@ def _fits(stored: Any, declared: Any) -> bool:
     """Return whether each value of one type can be read as another without loss."""
     if stored == declared:
         return True
+    if pa.types.is_struct(stored) and pa.types.is_struct(declared):
+        places = [stored.get_field_index(field.name) for field in declared]
+        # Not every pyarrow that is supported finds fields by their names in another order.
+        has_all = -1 not in places and places == sorted(places)
+        fields = zip(declared, places, strict=True)
+        return has_all and all(each.nullable and _fits(stored.field(place).type, each.type) for each, place in fields)
+    if pa.types.is_list(stored) and pa.types.is_list(declared):
+        return _fits(stored.value_type, declared.value_type)
+    if pa.types.is_map(stored) and pa.types.is_map(declared):
+        # Without one of their fields two keys could be the same.
+        return bool(stored.key_type == declared.key_type) and _fits(stored.item_type, declared.item_type)
     if pa.types.is_decimal(declared):
         whole = declared.precision - declared.scale
         if pa.types.is_decimal(stored):
             return bool(declared.scale >= stored.scale and whole >= stored.precision - stored.scale)
         return stored in _DIGITS and whole >= _DIGITS[stored]
     return any(stored in kinds and declared in kinds[kinds.index(stored) :] for kinds in _WIDER)
+
+
+@contextmanager
+def _made_out(folder: Folder, definition: MessageTypeDefinition) -> Iterator[None]:
+    """Refuse a table whose log holds what cannot be followed, or read."""
+    try:
+        yield
+    except UnsupportedError as refusal:
+        raise _unsupported(folder, definition, str(refusal)) from None
+    except ODD as fault:
+        raise _unsupported(folder, definition, f"its log cannot be made out ({type(fault).__name__}).") from None
 
 
 def _unsupported(folder: Folder, definition: MessageTypeDefinition, reason: str) -> JournalError:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
@@ -27,14 +27,15 @@ ROUND_FILES = 64
 #: How often a file that could not be copied is tried again, in milliseconds.
 RETRY_MS = 60_000
 
-#: How often it is asked whether files are still there whose time to be copied has not come, in milliseconds.
-LOOK_MS = 10 * 60_000
+#: How often it is asked whether files are still there whose time to be copied has not come, in milliseconds; and how often where
+#: consumers do not find one.
+LOOK_MS, LOOK_SOON_MS = 10 * 60_000, 10_000
 
 
 class TableJob(Protocol):
     """A piece of work on the files of one table."""
 
-    def run(self, store: Store, *, is_durable: bool) -> Iterable[CopiedFile | MissingFile]:
+    def run(self, store: Store, *, is_durable: bool) -> Iterable[FileFinding]:
         """Do it for the journal in `store`, whose commits must survive power loss or need not, and yield what is to be recorded."""
         ...
 
@@ -48,6 +49,12 @@ class TableUpkeep:
         self._tried_at_ms: dict[tuple[str, int], int] = {}
         self._looked_at_ms: dict[str, int] = {}
         self._searched_at_ms: dict[str, int] = {}
+        #: The message types of which a consumer did not find a file.
+        self._missed: set[str] = set()
+
+    def look_for_files(self, message_type: str) -> None:
+        """Look soon which files of a message type are gone."""
+        self._missed.add(message_type)
 
     def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[TableJob]:
         """Yield the jobs that are due for a message type that follows a table."""
@@ -59,7 +66,8 @@ class TableUpkeep:
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
             self._tried_at_ms |= {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)
-        if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
+        if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + (LOOK_SOON_MS if name in self._missed else LOOK_MS):
+            self._missed.discard(name)
             # The others are looked for as they are copied.
             waiting = [file.segment for file in due_files(state, name) if file.needed and file.relocated_at_ms > now_ms]
             if waiting:
@@ -86,7 +94,7 @@ class _Copying:
     columns: str
     now_ms: int
 
-    def run(self, store: Store, *, is_durable: bool) -> Iterable[CopiedFile | MissingFile]:
+    def run(self, store: Store, *, is_durable: bool) -> Iterable[FileFinding]:
         return copy_files(store, self.files, self.columns, now_ms=self.now_ms, is_durable=is_durable)
 
 
@@ -94,7 +102,7 @@ class _Copying:
 class _Looking:
     segments: Sequence[Segment]
 
-    def run(self, store: Store, *, is_durable: bool) -> Iterable[CopiedFile | MissingFile]:
+    def run(self, store: Store, *, is_durable: bool) -> Iterable[FileFinding]:
         del is_durable
         return missing_files(store, self.segments)
 
@@ -110,7 +118,7 @@ class _Sweeping:
     now_ms: int
     kept_ms: int
 
-    def run(self, store: Store, *, is_durable: bool) -> Iterable[CopiedFile | MissingFile]:
+    def run(self, store: Store, *, is_durable: bool) -> Iterable[FileFinding]:
         del is_durable
         gone = unnamed_since(store, self.message_type, self.named, self.replaced, now_ms=self.now_ms, kept_ms=self.kept_ms)
         store.delete(gone)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from spark_queue import allocator
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal import control_compaction, delta, snapshot
@@ -69,7 +69,7 @@ class Upkeep:
         self._messages = MessageUpkeep(limits)
         self._tables = TableUpkeep(limits)
         #: What the work has found of files of followed tables, until the loop takes it.
-        self._found: list[CopiedFile | MissingFile] = []
+        self._found: list[FileFinding] = []
         #: The newest checkpoint, by table.
         self._checkpoints: dict[str, LastCheckpoint] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="upkeep")
@@ -80,7 +80,7 @@ class Upkeep:
         self._held_since_ms: int | None = None
         self._swept_at_ms: int | None = None
 
-    def run(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+    def run(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """Commit the plans of the last work, and begin work that is due, unless some is under way.
 
         The error of the last work is raised here. The state is read before this returns: the thread gets the parts that it needs.
@@ -100,6 +100,10 @@ class Upkeep:
         if due:
             self._work = self._worker.submit(self._do, due=due)
         return ()
+
+    def look_for_files(self, message_type: str) -> None:
+        """Look soon which files of a followed table are gone."""
+        self._tables.look_for_files(message_type)
 
     def _flush(self, *, epoch: int, now_ms: int) -> None:
         """Commit files of the records that entries hold, and the merge that was planned last."""

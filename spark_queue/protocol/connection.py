@@ -87,8 +87,8 @@ class Connection:
         #: Headers of calls, once the coordinator has proven itself.
         self._headers: _Headers | None = None
 
-    def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
-        """Send a request and give the reply with the Arrow stream beside it, in parts.
+    def call(self, request: wire.AnyRequest, *, timeout_s: float) -> tuple[wire.AnyReply, bytes]:
+        """Send a request and give the reply with the Arrow stream beside it, which may be empty.
 
         Before the first one the coordinator has to prove itself. A refused token is read again, and the request sent once more if
         it has changed, or if another process may have the address by now.
@@ -105,13 +105,13 @@ class Connection:
                 return answer
         return self._ask(frame, timeout_s)
 
-    def _ask(self, frame: bytes, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+    def _ask(self, frame: bytes, timeout_s: float) -> tuple[wire.AnyReply, bytes]:
         headers = self._headers
         if headers is None:
             reply, headers = self._meet(timeout_s)
             if headers is None:
                 recovering = CoordinatorError("COORDINATOR_RECOVERING", path=self._journal_id)
-                return (reply if isinstance(reply, wire.Failed) else wire.failed(recovering)), []
+                return (reply if isinstance(reply, wire.Failed) else wire.failed(recovering)), b""
             if isinstance(reply, wire.Pong) and reply.wants_token and self._check_sends is not None:
                 self._check_sends(self.address)
             self._headers = headers
@@ -138,6 +138,9 @@ class Connection:
         frame = wire.encode(wire.Ping(journal=self._journal_id, request=uuid.uuid4().hex))
         reply, _ = self._send(frame, [(PROOF_HEADER.encode(), introduction.header().encode()), place], timeout_s)
         if isinstance(reply, wire.Failed):
+            if reply.code == "VERSIONS_DIFFER":
+                # It lives, and serves callers of its own version: nobody may begin a reign in its place.
+                wire.raise_failed(reply)
             return reply, None
         if not isinstance(reply, wire.Pong) or reply.journal != self._journal_id:
             raise ConnectionLostError("another server answered", Presence.GONE)
@@ -148,7 +151,7 @@ class Connection:
             return reply, None
         raise ConnectionLostError("the server that answered could not prove that it is the journal's coordinator", Presence.GONE)
 
-    def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, list[pa.Buffer]]:
+    def _send(self, frame: bytes, headers: _Headers, timeout_s: float) -> tuple[wire.AnyReply, bytes]:
         # The stubs say text here; Flight needs bytes.
         options = flight.FlightCallOptions(timeout=timeout_s, headers=headers)  # type: ignore[arg-type]
         try:
@@ -162,7 +165,7 @@ class Connection:
             raise ConnectionLostError(str(reason), Presence.GONE if PLACE_REFUSAL in str(reason) else presence) from None
         if not results:
             raise ConnectionLostError("the answer was empty", Presence.GONE)
-        return wire.decode_reply(results[0].to_pybytes()), results[1:]
+        return wire.read_answer(memoryview(results[0]))
 
     def ping(self, *, timeout_s: float) -> Presence:
         """Ask whether the journal's coordinator is there."""

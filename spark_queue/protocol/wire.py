@@ -3,8 +3,9 @@
 The commands and replies of the core, and requests to a coordinator as a process. Every request names its journal and
 carries a request id; repeated after a lost reply, it gets the same answer.
 
-A call is one Flight action `ACTION` whose body is an encoded request. Its first result is an encoded reply; further results,
-if any, are consecutive pieces of one Arrow IPC stream.
+A call is one Flight action `ACTION` whose body is an encoded request. Its one result is an answer: the size of the encoded reply,
+that reply, and behind it an Arrow IPC stream where rows come with it. A result more would be two more switches of threads at both
+ends.
 
 Requests and replies as frames: size first, then version, then form; an unfit one is refused by name.
 """
@@ -27,6 +28,9 @@ ACTION = "sparkqueue.call"
 #: Largest encoded request or reply, in bytes.
 FRAME_LIMIT_BYTES = 64 * 1024 * 1024
 
+#: Bytes of the size of a reply.
+_SIZE_BYTES = 4
+
 #: Longest wait inside one call (DESIGN 6), in milliseconds.
 LONG_POLL_LIMIT_MS = 5_000
 
@@ -46,6 +50,8 @@ class Nudge(Command, frozen=True, kw_only=True):
     subject = "message_type"
 
     message_type: str
+    #: The version of its log that has them, behind which nobody need look now; None for the whole log.
+    log_version: int | None = None
 
 
 class AwaitPublish(Command, frozen=True, kw_only=True):
@@ -62,6 +68,16 @@ class AwaitPublish(Command, frozen=True, kw_only=True):
     message_type: str
     after_version: int
     wait_ms: int
+
+
+class LookForFiles(Command, frozen=True, kw_only=True):
+    """A message file of a followed table was not found: look which of them are gone. Answered with `Done`, before that is done."""
+
+    # Its caller may read a queue of the message type.
+    right = READ
+    subject = "message_type"
+
+    message_type: str
 
 
 class LogHead(Reply, frozen=True, kw_only=True):
@@ -90,8 +106,10 @@ class CaughtUp(Reply, frozen=True, kw_only=True):
 
     #: Files of which messages are still to be copied, or let go.
     files: int
-    #: The trouble that keeps a message type from being read further, by its name.
+    #: What keeps the table of a message type from being read further, or messages from being copied, by the name of the type.
     troubles: dict[str, str]
+    #: Whether each of these files was tried, so that to wait longer brings nothing.
+    tried: bool
 
 
 class PeerTold(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +152,7 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers | CatchUp
+AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | LookForFiles | Stop | AskPeers | CatchUp
 AnyReply = CoreReply | Pong | LogHead | PeersTold | CaughtUp | Failed
 
 
@@ -183,14 +201,20 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     _check_size(frame)
     envelope = _decode(_envelope_decoder, frame)
     if envelope.version != COMMAND_VERSION:
-        reason = f"it has version {envelope.version}, but the coordinator uses version {COMMAND_VERSION}."
-        raise CoordinatorError("FRAME_MALFORMED", reason=reason)
+        raise CoordinatorError("VERSIONS_DIFFER", given=envelope.version, known=COMMAND_VERSION, journal=envelope.journal)
     return envelope
 
 
-def decode_reply(frame: bytes) -> AnyReply:
-    """Read a reply."""
-    return _decode(_reply_decoder, frame)
+def encode_answer(reply: Reply) -> bytes:
+    """Encode a reply as the beginning of an answer, which the Arrow stream beside it follows where there is one."""
+    frame = encode(reply)
+    return len(frame).to_bytes(_SIZE_BYTES, "big") + frame
+
+
+def read_answer(answer: memoryview) -> tuple[AnyReply, bytes]:
+    """Read an answer: its reply, and the Arrow stream beside it, which may be empty."""
+    begin = _SIZE_BYTES + int.from_bytes(answer[:_SIZE_BYTES], "big")
+    return _decode(_reply_decoder, answer[_SIZE_BYTES:begin]), bytes(answer[begin:])
 
 
 def failed(refusal: SparkQueueError) -> Failed:

@@ -131,12 +131,16 @@ class MessageBodies:
         return None if of_file.names is None else of_file.stored(self._stored_schema.names, file.schema_arrow.names)
 
     def _fitted(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:
-        """Return a table with the columns that were appended to its message type since, which are NULL there."""
+        """Return a table with the columns of its message type as they are declared by now; one that was appended since is NULL."""
         if of_file.names is not None:
             return self._of_table(table, of_file, start, count)
         for field in self._schema:
-            if field.name not in table.column_names:
+            number = table.schema.get_field_index(field.name)
+            if number < 0:
                 table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+            elif table.field(number).type != field.type:
+                # A copy of a followed table's file has the columns that were declared when it was made.
+                table = table.set_column(number, field, table.column(number).cast(field.type))
         return table
 
     def _of_table(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:

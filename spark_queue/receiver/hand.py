@@ -18,7 +18,9 @@ from spark_queue.core.replies import RefusedRows
 from spark_queue.errors import CallerError, LeaseError
 from spark_queue.receiver.message import Message, Settlement
 
-#: Most outcomes of one call, and about how many characters their texts may have: no call may exceed 64 MiB.
+#: Most messages that one call asks for, most outcomes of one, and about how many characters their texts may have: no call and no
+#: answer may exceed 64 MiB.
+_ASKED_AT_ONCE = 10_000
 _SAID_AT_ONCE = 10_000
 _CHARACTERS_AT_ONCE = 4_000_000
 
@@ -139,8 +141,8 @@ class Hand:
 
     @property
     def limit(self) -> int:
-        """How many more messages to ask for: the coordinator counts what is leased (R135), but not what is lost."""
-        return self.room if self._has_lost else self._max_backlog
+        """How many more messages to ask for at once: the coordinator counts what is leased (R135), but not what is lost."""
+        return min(self.room if self._has_lost else self._max_backlog, _ASKED_AT_ONCE)
 
     @property
     def _has_lost(self) -> bool:

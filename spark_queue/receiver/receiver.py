@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import pyarrow as pa
-
 from spark_queue import tracing
 from spark_queue.client.arguments import checked
 from spark_queue.clock import SystemClock, steady_s
@@ -25,7 +23,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn, Granted
-from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, JournalError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
@@ -99,7 +97,7 @@ class _Asked:
     #: Whether nothing was in hand.
     was_empty: bool
     #: Its answer, which came with that to outcomes.
-    answer: tuple[Granted, pa.Table | None] | None = None
+    answer: Granted | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +221,9 @@ class Receiver:
         self._hand.notify()
         # Also after a failure: in silence its messages would come back late, and marked. To a newer start it says nothing.
         self._session.leave(begun=self._hand.kept() if self._trouble is None else begun)
+        if isinstance(self._trouble, JournalError) and self._trouble.code == "MESSAGE_FILE_MISSING":
+            # Only now: what is in somebody's hand is not let go.
+            self._session.report_missing()
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
         self._session.end()
         until_s = time.monotonic() + _LAST_CALLS_S
@@ -417,14 +418,14 @@ class Receiver:
         session, hand = self._begun, self._hand
         while (asked := self._next_poll()) is not None:
             try:
-                granted, pieces = asked.answer or session.next(asked.poll, wait_ms=self._patience_ms())
-                if pieces is not None and granted.messages:
+                granted = asked.answer or session.next(asked.poll, wait_ms=self._patience_ms())
+                if granted.messages:
                     # Only now: polls that find nothing are no news.
                     with self._span(
                         "receive", begun_ms=asked.began_ms, batch__message_count=granted.messages, spark_queue__lease=granted.lease
                     ):
                         pass
-                    messages = list(self._messages(granted.lease, pieces))
+                    messages = list(self._messages(granted))
                     hand.add(granted.lease, messages, until_s=asked.began_s + session.lease_period_ms / 1_000, alone=granted.alone)
                     self._came_s = time.monotonic()
                 else:
@@ -501,22 +502,18 @@ class Receiver:
             self._is_at_end = True
             self._hand.notify()
 
-    def _messages(self, lease: int, pieces: pa.Table) -> Iterator[Message]:
+    def _messages(self, granted: Granted) -> Iterator[Message]:
         assert self._bodies is not None
-        columns = pieces.to_pydict()
-        keys, found = (columns.get(name) or [None] * pieces.num_rows for name in ("keys", "columns"))
-        for path, first_row, rows, bookmark, deliveries, cancels, is_barrier, of_rows, of_file in zip(
-            columns["path"], columns["first_row"], columns["rows"], columns["bookmark"], columns["delivery_count"],
-            columns["cancel_count"], columns["is_barrier"], keys, found, strict=True,
-        ):  # fmt: skip
-            place = 0
-            for part in self._bodies.rows(path, first_row, rows, of_file):
+        for place in granted.places:
+            number = 0
+            for part in self._bodies.rows(place.path, place.first_row, place.rows, place.columns):
                 for row in range(part.table.num_rows):
                     yield Message(
-                        self, part, row, bookmark=bookmark + place, lease=lease, delivery_count=deliveries, cancel_count=cancels,
-                        is_barrier=is_barrier, key=None if of_rows is None else of_rows[place],
+                        self, part, row, bookmark=place.bookmark + number, lease=granted.lease, delivery_count=place.delivery_count,
+                        cancel_count=place.cancel_count, is_barrier=place.is_barrier,
+                        key=None if place.keys is None else place.keys[number],
                     )  # fmt: skip
-                    place += 1
+                    number += 1
 
     def _settle(self) -> None:
         session, hand = self._begun, self._hand
@@ -533,7 +530,7 @@ class Receiver:
                 drawn = session.drawn
                 try:
                     with self._span("settle", batch__message_count=len(said)):
-                        settled, pieces = session.settle(outcomes, request=request, poll=None if asked is None else asked.poll)
+                        settled = session.settle(outcomes, request=request, poll=None if asked is None else asked.poll)
                 except SparkQueueError as trouble:
                     if asked is not None:
                         self._put_down(asked, None)
@@ -542,10 +539,10 @@ class Receiver:
                     continue
                 self._tell_lost(hand.answer(said, settled.refused))
                 if asked is not None:
-                    self._put_down(asked, None if settled.granted is None else (settled.granted, pieces))
+                    self._put_down(asked, settled.granted)
                 break
 
-    def _put_down(self, asked: _Asked, answer: tuple[Granted, pa.Table | None] | None) -> None:
+    def _put_down(self, asked: _Asked, answer: Granted | None) -> None:
         """Let the polling thread go on after a poll that outcomes carried, with its answer if there is one."""
         with self._hand.has_room:
             asked.answer = answer

@@ -13,14 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-
 from spark_queue.client.coordinator_client import CoordinatorClient, call_once
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import AckMode, Ranges
 from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
+from spark_queue.protocol import wire
 from spark_queue.protocol.endpoint import Endpoint
 
 _LOG = logging.getLogger(__name__)
@@ -84,11 +83,10 @@ class ReceiverSession:
         # In one step: another thread's call is of this start or of the one before, and never has a number of the other.
         self._start = (drawn, numbers)
 
-    def next(self, poll: commands.ReceiverPoll, *, wait_ms: int) -> tuple[replies.Granted, pa.Table | None]:
+    def next(self, poll: commands.ReceiverPoll, *, wait_ms: int) -> replies.Granted:
         """Ask for more messages, and wait for them at the coordinator."""
         asked = poll.to_next(**self._about, wait_ms=min(wait_ms, self.lease_period_ms // 3), asks_again=True)
-        reply, pieces = self._client.call_for_places(asked)
-        return self._heed(cast(replies.Granted, reply)), pieces
+        return self._heed(cast(replies.Granted, self._client.call(asked)))
 
     def poll(self, *, newest: int, limit: int, overrun: Ranges = ()) -> commands.ReceiverPoll:
         """Return the next poll of this start; `newest` is the newest lease that arrived (R135).
@@ -102,17 +100,16 @@ class ReceiverSession:
 
     def settle(
         self, outcomes: Iterable[OutcomeRows], *, request: str, poll: commands.ReceiverPoll | None = None
-    ) -> tuple[replies.HeldSettled, pa.Table | None]:
+    ) -> replies.HeldSettled:
         """Settle messages, and ask for more by a poll that does not wait, if one comes with them.
 
         A repeat under the same id is answered as the first was (R134).
         """
         command = commands.SettleHeld(**self._about, outcomes=tuple(outcomes), request=request, poll=poll)
-        reply, pieces = self._client.call_for_places(command)
-        settled = cast(replies.HeldSettled, reply)
+        settled = cast(replies.HeldSettled, self._client.call(command))
         if settled.granted is not None:
             self._heed(settled.granted)
-        return settled, pieces
+        return settled
 
     def _heed(self, granted: replies.Granted) -> replies.Granted:
         self.lease_period_ms = granted.lease_period_ms or self.lease_period_ms
@@ -128,11 +125,19 @@ class ReceiverSession:
     def leave(self, *, begun: Ranges = (), keeps: Ranges = ()) -> None:
         """Give back what is in hand, if a coordinator runs (R137)."""
         leave = commands.Leave(**self._about, incarnation=self.drawn.incarnation, call=0, begun=begun, keeps=keeps)
+        self._tell_if_served(leave, "leaving was not reported, so the leases end by themselves: %s")
+
+    def report_missing(self) -> None:
+        """Say that a message file was not found, if a coordinator runs: it may be one that a followed table had (R155)."""
+        said = wire.LookForFiles(message_type=self.drawn.message_type)
+        self._tell_if_served(said, "a missing file was not reported, so the coordinator finds out later: %s")
+
+    def _tell_if_served(self, said: wire.AnyRequest, unheard: str) -> None:
         try:
-            # None is started to hear a goodbye, so this does not go by the session's own client.
-            call_once(self._store, self._journal_id, leave, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)
+            # None is started to hear this, so it does not go by the session's own client.
+            call_once(self._store, self._journal_id, said, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)
         except SparkQueueError as reason:
-            _LOG.info("leaving was not reported, so the leases end by themselves: %s", reason)
+            _LOG.info(unheard, reason)
 
     def end(self) -> None:
         """Let go of the connection, and try no call again that is under way."""

@@ -39,7 +39,7 @@ from spark_queue.core.records import (
 )
 from spark_queue.core.state.ownership import MessageValue, Stage, Watermark, value_of
 from spark_queue.core.state.peer_changes import Restoration, renew_origins, restoration_of
-from spark_queue.replication.record_checks import check, is_sound
+from spark_queue.replication.record_checks import check, is_of_table, is_sound
 
 
 class PeerFold:
@@ -94,6 +94,8 @@ class PeerFold:
     def fold(self, record: Record) -> News | None:
         """Apply the peer's next record; returns what it says of messages of a queue, if it does."""
         check(record, self)
+        if is_of_table(record, self):
+            return None
         match record.body:
             case JournalCreated(journal=journal):
                 self.journal_id = journal

@@ -17,7 +17,7 @@ from spark_queue.core.records import NUMBER_MAX, Kind, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal import control_table
 from spark_queue.journal.control_table import ControlTable, OddLogError, brought_by
-from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, read_entry
+from spark_queue.journal.log_entry import LogEntry, OddEntryError, TornEntryError, check_mark, read_entry
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.read_ahead import read_ahead, read_together
 from spark_queue.journal.record_blocks import RecordBlock, read_known
@@ -185,6 +185,7 @@ class PeerLog:
             return self._listed()
         blocks, next_record, is_broken, is_checked = list[RecordBlock](), self._next_record, False, False
         for entry in self._next_entries():
+            check_mark(entry, path=self._store.path)
             # Records that entries held come again as files.
             brought = [block for block in self._brought(entry) if block.last >= next_record]
             if brought and brought[0].first > next_record:

@@ -31,7 +31,7 @@ from spark_queue.replication.exchange import ApplyPulled, PullState, Step
 from spark_queue.replication.news import PeerFold
 from spark_queue.replication.peer_files import refused_file
 from spark_queue.replication.peer_log import PeerLog, digest_of
-from spark_queue.replication.record_checks import check_move
+from spark_queue.replication.record_checks import check_move, is_of_table
 from spark_queue.replication.restored import check_own, is_common, newest_mark, shared_until
 from spark_queue.replication.validation import Fit
 
@@ -168,7 +168,8 @@ class Puller:
                 not self._is_wanted(news) or (news.requested is not None and record.at_ms < self._newest_ms - OPEN_MS)
             ):
                 news = None
-            read.append((record, from_record(record) if record.kind == Kind.ENTERED else None, news))
+            enters = record.kind == Kind.ENTERED and not is_of_table(record, self._fold)
+            read.append((record, from_record(record) if enters else None, news))
             self._last = record
             if record.kind == Kind.DEFINITIONS_APPLIED and record.record > self._newest[0]:
                 self._newest = (record.record, self._fold.definitions)

@@ -134,7 +134,7 @@ def _(body: records.Entered, record: Record, known: Known) -> str | None:
     if len(record.ranges) != 1 or _ranges_fault(record.ranges) is not None:
         return "messages of a file have one range of bookmarks."
     if body.partition is not None:
-        return "its file is in a table that the peer follows, and whose rows nobody pulls."
+        return "its file is in a table, and its message type follows none."
     segment = from_record(record)
     if segment.first != message_type.entered_until:
         return f"bookmarks go on at {message_type.entered_until}, and it begins at {segment.first}."
@@ -272,6 +272,14 @@ def is_sound(record: Record) -> bool:
     return not isinstance(record.body, Unread) or record.body.fault is None
 
 
+def is_of_table(record: Record, known: Known) -> bool:
+    """Return whether a record is about messages of a table that its peer follows, which nobody pulls (R149)."""
+    queue = known.definitions.queues.get(str(record.queue))
+    name = record.message_type if queue is None or record.message_type is not None else queue.message_type
+    found = known.definitions.message_types.get(str(name))
+    return found is not None and found.table is not None
+
+
 def check(record: Record, known: Known) -> None:
     """Refuse a peer's next record that no honest software of ours writes."""
     refuse_unknown(record, path=known.instance)
@@ -283,6 +291,8 @@ def check(record: Record, known: Known) -> None:
         raise refused(known.instance, record, "a log begins with the creation of its journal.")
     if isinstance(record.body, _OF_TYPES) and str(record.message_type) not in known.message_types:
         raise refused(known.instance, record, "its journal has no such message type.")
+    if is_of_table(record, known):
+        return
     fault = None
     if isinstance(record.body, _OF_QUEUES):
         if record.queue not in known.definitions.queues:

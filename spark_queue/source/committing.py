@@ -39,7 +39,9 @@ def commit(job: WriteJob, messages: Sequence[object], *, batch: int | None = Non
     if published.duplicates:
         _log.warning("%d row(s) were published before and are dropped", published.duplicates)
     if published.rows:
-        CoordinatorClient(plan.store, job.journal_id, endpoint=job.endpoint, start=False).nudge(plan.message_type)
+        CoordinatorClient(plan.store, job.journal_id, endpoint=job.endpoint, start=False).nudge(
+            plan.message_type, published.version
+        )
     else:
         _discard(job, staged)
 

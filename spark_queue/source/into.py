@@ -243,7 +243,7 @@ class SinkWrapper(BatchWrapper):
         _say(reporter, landing, attempt=attempt)
         self._has_landed = landing.fate is Fate.LANDED
         if landing.fate is Fate.LANDED and isinstance(sink, SinkTopic):
-            reporter.nudge(sink.message_type)
+            reporter.nudge(sink.message_type, landing.version)
         if landing.fate is Fate.FENCED:
             sink.discard(files)
             facts = {"attempt": attempt, "subscription": self._subscription, "queue": self._queue}

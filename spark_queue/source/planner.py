@@ -1,12 +1,15 @@
 """A queue stream's planner and its calls to the coordinator: one incarnation, numbered calls, renewals, a goodbye.
 
 Rules P1 to P7 of the design stand in `spark_queue.core`; this side only speaks: it draws an incarnation when it is first
-used, attaches, and numbers its calls. It is used by one thread; renewals carry no number and come from their own.
+used, attaches, and numbers its calls. It is used by one thread; renewals carry no number and come from their own, and so does the
+word that rows were taken.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar, cast
 
@@ -29,6 +32,16 @@ _LEAVE_TIMEOUT_S = 2.0
 _Request = TypeVar("_Request", bound=commands.SubscriptionCommand)
 
 
+@dataclass(slots=True)
+class _Given:
+    """The rows that came with the grant of a lease."""
+
+    rows: RowRanges
+    #: Until when Spark is given them as they are, in milliseconds of a monotonic clock; later they may have gone back.
+    until_ms: int
+    is_taken: bool = False
+
+
 class QueuePlanner:
     """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
 
@@ -42,6 +55,10 @@ class QueuePlanner:
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
+        self._message_type = drawn.message_type
+        self._given: _Given | None = None
+        #: The newest lease of which Spark was given the rows as they came.
+        self._taken = 0
         self._numbers = count(1)
         self._renewer = LeaseRenewer(self._renew)
         wanted = {"ack_mode": options.ack_mode, "max_backlog": options.max_backlog, "filter": options.filter}
@@ -50,10 +67,13 @@ class QueuePlanner:
 
     def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool = False) -> replies.Granted:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
-        begun_ms = SystemClock().wall_ms()
+        begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
         asked = self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms, asks_again=asks_again)
-        granted = self._client.call(asked)
-        assert isinstance(granted, replies.Granted)
+        granted, pieces = self._client.next_with_rows(asked)
+        if pieces is not None:
+            until_ms = granted.leased_until_ms
+            rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)
+            self._given = _Given(rows, clock_ms + granted.lease_period_ms)
         if granted.lease != finished:
             # Only now: polls that find nothing are no news.
             self._trace(granted, begun_ms)
@@ -71,16 +91,37 @@ class QueuePlanner:
             pass
 
     def rows(self, lease: int) -> RowRanges:
-        """Get the rows of a lease; the first call of a new start resumes it (P2)."""
+        """Get the rows of a lease; the first call of a new start resumes it (P2).
+
+        Those that came with a grant are known: the coordinator hears that they were taken while their batch runs, since nobody
+        waits for that. Asked again, they are the same (P1).
+        """
+        given = self._given
+        if given is not None and given.rows.lease == lease and self._hands_out(given):
+            return given.rows
         rows = self._client.rows(self._numbered(commands.Rows, lease=lease))
         self._renewer.hold(lease, lease_period_ms=self._lease_period_ms)
         return rows
+
+    def _hands_out(self, given: _Given) -> bool:
+        """Return whether Spark is given rows as they came with their grant."""
+        if not given.is_taken and SystemClock().monotonic_ms() < given.until_ms:
+            given.is_taken, self._taken = True, given.rows.lease
+            told = self._numbered(commands.RowsTaken, lease=self._taken)
+            threading.Thread(target=self._tell, args=(told,), name="sparkqueue-rows-taken", daemon=True).start()
+        return given.is_taken
+
+    def _tell(self, taken: commands.RowsTaken) -> None:
+        try:
+            self._client.call(taken)
+        except SparkQueueError as reason:
+            _log.info("lease %d was taken, and the coordinator did not hear of it: %s", taken.lease, reason)
 
     def leave(self) -> None:
         """Tell the coordinator that this planner ends (P6), if one runs."""
         self._renewer.stop()
         self._client.close()
-        request = self._request(commands.Leave, incarnation=self._incarnation, call=0)
+        request = self._request(commands.Leave, incarnation=self._incarnation, call=0, taken=self._taken)
         try:
             # A coordinator is not started to hear a leave, so this does not go by the planner's own client.
             call_once(self._store, self._journal_id, request, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_TIMEOUT_S)

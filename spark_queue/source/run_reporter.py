@@ -55,9 +55,9 @@ class RunReporter:
         """Send another command about a run of the subscription, or of another one of the queue; returns the reply."""
         return self._client.call(command(**{**self._who, **fields}))
 
-    def nudge(self, message_type: str) -> None:
-        """Tell the coordinator of a publish."""
-        self._prover.nudge(message_type)
+    def nudge(self, message_type: str, version: int | None) -> None:
+        """Tell the coordinator of a publish, at a version of its log where that is known."""
+        self._prover.nudge(message_type, version)
 
     def end(
         self,

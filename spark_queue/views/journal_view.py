@@ -7,7 +7,6 @@ Looking at a journal from outside its coordinator: fold the control log, then co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -42,6 +41,7 @@ from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.folder import of_segment
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.opening import opened
+from spark_queue.journal.read_ahead import read_together
 from spark_queue.journal.reader import list_blocks
 from spark_queue.journal.record_blocks import ControlRows, read_records
 from spark_queue.journal.schema import stored_schema
@@ -90,8 +90,7 @@ def find_damage(store: Store, needed: NeededFiles) -> str | None:
     The files are opened, which finds a missing one or a part; messages that a batch failed on are read, which finds any damage.
     """
     try:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(partial(_check, store), needed.segments))
+        list(read_together(partial(_check, store), needed.segments, at_once=_THREADS))
         if len(needed.failed):
             read_bodies(store, needed.message_type, needed.failed, stored_schema(needed.columns))
     except JournalError as trouble:
@@ -148,6 +147,8 @@ class JournalView:
     heard: Callable[[], Heard] = dict
     #: The facts of the log that no state keeps.
     log_history: Callable[[], LogHistory] = LogHistory
+    #: What the control log does not have yet of what was published by then, as a coordinator would record it.
+    ahead: Sequence[Record] = ()
     #: Returns how far the table was read that a message type follows; None where it follows none, and of a past moment.
     place: Callable[[str], TablePlace | None] = lambda _: None
     #: Returns the same view for counting, with queues that are set aside since a file with their order keys is not whole.
@@ -179,6 +180,7 @@ def _now(journal: DeltaJournal, source: TraitSource) -> JournalView:
     return JournalView(
         journal=journal, state=state, now_ms=now_ms, log_history=cache(tail.fold_history),
         troubles=_troubles(counted),
+        ahead=_ahead(counted),
         place=cache(partial(_place, journal.store, state, counted)),
         damage=lambda queue: find_damage(journal.store, needed_files(state, queue)),
         heard=cache(lambda: read_heard(journal.store, state.journal_id)),
@@ -195,6 +197,10 @@ def _count_all(
 def _troubles(counted: Mapping[str, Counted]) -> Mapping[str, str]:
     """Return the trouble that keeps others out, by message type."""
     return {name: str(found.trouble) for name, found in counted.items() if found.trouble is not None}
+
+
+def _ahead(counted: Mapping[str, Counted]) -> Sequence[Record]:
+    return [record for found in counted.values() for record in found.records]
 
 
 def _place(own: Store, state: JournalState, counted: Mapping[str, Counted], message_type: str) -> TablePlace | None:
@@ -249,12 +255,15 @@ def _past(journal: DeltaJournal, as_of: datetime | int, source: TraitSource) -> 
     state = tail.state or JournalState(traits)
     state.traits = traits
     fold_until(state, records, len(tail.records), now_ms=now_ms, looks_ahead=of_time)
-    troubles: Mapping[str, str] = {}
+    counted: Mapping[str, Counted] = {}
     if of_time:
         read_further = {record.message_type for record in records[len(tail.records) :] if record.body.reads_on}
         logs, behind = PublishedBy(journal, now_ms), state.message_types.keys() - read_further
-        troubles = _troubles(_count_all(logs, state, traits, behind, now_ms=now_ms))
-    return JournalView(journal=journal, state=state, now_ms=now_ms, troubles=troubles, log_history=tail.fold_history)
+        counted = _count_all(logs, state, traits, behind, now_ms=now_ms)
+    return JournalView(
+        journal=journal, state=state, now_ms=now_ms, troubles=_troubles(counted), ahead=_ahead(counted),
+        log_history=tail.fold_history,
+    )  # fmt: skip
 
 
 def times_of(rows: ControlRows) -> NDArray[np.int64]:
@@ -352,18 +361,21 @@ class _TailUntil:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How far the log of a message type was read: the trouble that keeps what follows out, and the last version."""
+    """How far the log of a message type was read: the trouble that keeps what follows out, the last version, and the records."""
 
     trouble: SparkQueueError | None
     version: int
+    records: Sequence[Record]
 
 
 def count_on(logs: MessageLogs, state: JournalState, traits: PreparedTraits, *, message_type: str, now_ms: int) -> Counted:
     """Let messages of a log enter that the control log does not have yet; returns how far that came."""
-    entrance = Sequencer(logs, Engine(state), traits)
+    engine = Engine(state)
+    entrance = Sequencer(logs, engine, traits)
     while entrance.admit(message_type, now_ms=now_ms):
         continue
-    return Counted(entrance.trouble.get(message_type), entrance.read_until.get(message_type, -1))
+    version = entrance.read_until.get(message_type, -1)
+    return Counted(entrance.trouble.get(message_type), version, engine.drain_records())
 
 
 def repeated_entries(view: JournalView) -> list[JournalError]:

@@ -14,6 +14,6 @@ def table_notice(
     aside = ", and is set aside" if is_set_aside else ""
     passed = (
         f" {changes:,} commit(s) that changed rows were passed over, with {rows_passed:,} row(s) at most "
-        "that did not enter: `sparkq peek --view table_changes` shows them."
+        "that did not enter: `sparkq peek JOURNAL --view table_changes` shows them."
     )
     return counted(f"{told}{place}{aside}.{passed if changes else ''}")

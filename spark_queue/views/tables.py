@@ -234,9 +234,13 @@ def _sink_commits(view: JournalView, queue: str | None) -> list[_Row]:
 
 
 def _table_changes(view: JournalView, queue: str | None) -> list[_Row]:
-    """Return the commits of followed tables that were passed over or skipped, the newest first (R145, R146, R148)."""
+    """Return the commits of followed tables that were passed over or skipped, the newest first (R145, R146, R148).
+
+    One that the control log does not have yet counts already, as it does in figures; it has no number, and no time.
+    """
     meant = None if queue is None else [view.state.definitions.queue(queue).message_type]
     rows = view.journal.record_rows()
+    recorded_until = view.ahead[0].record if view.ahead else view.state.next_record
 
     def is_meant(table: pa.Table) -> Mask:
         mask = one_of(table.column("kind"), [Kind.FOLLOWED, Kind.PASSED])
@@ -244,8 +248,9 @@ def _table_changes(view: JournalView, queue: str | None) -> list[_Row]:
 
     numbers = rows.where(is_meant, "kind", "message_type")
     tables, found = dict[str | None, str](), list[_Row]()
-    for record in rows.records(numbers[: np.searchsorted(numbers, view.state.next_record)]):
-        body = record.body
+    ahead = [each for each in view.ahead if each.kind == Kind.PASSED and (meant is None or each.message_type in meant)]
+    for record in [*rows.records(numbers[: np.searchsorted(numbers, recorded_until)]), *ahead]:
+        body, is_recorded = record.body, record.record < recorded_until
         if isinstance(body, Followed):
             tables[record.message_type] = body.table
             if body.skipped is None:
@@ -256,7 +261,8 @@ def _table_changes(view: JournalView, queue: str | None) -> list[_Row]:
             row = {"version": body.version, "last_version": body.version, "kind": body.what}
             row |= {"operation": body.operation, "rows": body.rows}
         told = {"message_type": record.message_type, "table": tables[record.message_type]}
-        found.append({**told, **row, "recorded_at": record.at_ms * 1_000, "record": record.record})
+        row |= {"recorded_at": record.at_ms * 1_000, "record": record.record} if is_recorded else {}
+        found.append({**told, **row})
     return found[::-1]
 
 

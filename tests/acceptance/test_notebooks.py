@@ -12,6 +12,9 @@ from tests import notebooks
 #: A notebook with its pictures stays smaller than this.
 NOTEBOOK_BYTES = 200_000
 
+#: Those that say that each of their cells may be run again.
+WITHOUT_SPARK = [path for path in notebooks.NOTEBOOKS if "SparkSession" not in path.read_text(encoding="utf-8")]
+
 
 def test_there_are_notebooks() -> None:
     assert [path.stem for path in notebooks.NOTEBOOKS] == [
@@ -21,6 +24,8 @@ def test_there_are_notebooks() -> None:
         "04_dead_letters_and_redrive",
         "05_time_travel_and_explain",
         "06_two_sites",
+        "07_a_queue_on_a_table_you_have",
+        "08_a_worker_in_plain_python",
     ]
 
 
@@ -34,6 +39,15 @@ def test_notebook_runs_draws_and_leaves_no_process(path: Path, tmp_path: Path) -
     assert any("image/png" in output.get("data", {}) for cell in executed.cells for output in cell.get("outputs", []))
     _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=30)
     assert not left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(notebooks.CELL_S * 2)
+@pytest.mark.parametrize("path", WITHOUT_SPARK, ids=lambda path: path.stem)
+def test_notebook_without_spark_may_be_run_again_cell_by_cell_and_after_a_restart(path: Path, tmp_path: Path) -> None:
+    notebooks.execute(path, tmp_path, times=2)
+    assert list(tmp_path.iterdir()) == []
+    notebooks.execute(path, tmp_path)
 
 
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.stem)

@@ -70,7 +70,7 @@ VIEW_MEANINGS = {
     "history": "The control log: every record of what happened to queues. All queues, unless you name one.",
     "sink_commits": "The batches that were appended to sinks, or may be, the newest first. All queues, unless you name one.",
     "table_changes": "The commits of [followed tables](../guide/follow.md) that were passed over or skipped, in whole or in part, "
-    "the newest first, as far as a coordinator has recorded them. All message types, or that of the queue that you name.",
+    "the newest first. All message types, or that of the queue that you name.",
     "subscriptions": "The subscriptions of a queue.",
     "status": "One row for each queue, or for the one that you name. Its columns are the [figures of a queue](status.md).",
 }
@@ -114,7 +114,7 @@ COLUMNS = {
     "table_changes.kind": "`change`: rows were deleted, updated or overwritten. `old rows`: rows that were there, written anew or "
     "put back. `no rows`: nothing of it could be a message. `skipped`: somebody said so with `sparkq follow`.",
     "rows": "How many rows it brought at most that did not enter; NULL where nobody looked.",
-    "recorded_at": "When the coordinator recorded it.",
+    "recorded_at": "When the coordinator recorded it; NULL, as its number, where it has not yet.",
     "prepared_at": "When the coordinator was asked.",
     "decided_at": "When it heard what became of it.",
     "granted_at": "When the lease was granted.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -231,16 +232,75 @@ def test_a_column_that_the_table_gains_comes_with_the_next_apply(followed: Follo
 
 def test_what_the_table_has_still_enters_first_where_a_column_comes_before_that(followed: Followed) -> None:
     """R142, R143: a type that is set aside at its first files neither forgets them nor goes on without a word."""
-    moment = pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
-    followed.table += "_by_time"
-    write_deltalake(followed.table, rows(0, 1).append_column("at", moment), partition_by=["at"])
-    DeltaTable(followed.table).alter.set_table_properties({"delta.appendOnly": "false"})
-    followed.keys |= {"from": "beginning", "columns": "id BIGINT, at TIMESTAMP"}
+    followed.keys |= {"from": "beginning", "columns": "id BIGINT"}
     journal = followed.create()
-    assert followed.ids_before("TABLE_UNSUPPORTED") == []
+    shutil.rmtree(followed.table)
+    followed.append(7, 1)
+    assert followed.ids_before("TABLE_REPLACED") == []
     followed.keys["columns"] += ", item STRING"
     assert [change.key for change in journal.apply(followed.definitions())] == ["columns"]
-    assert followed.ids_before("TABLE_UNSUPPORTED") == []
+    assert followed.ids_before("TABLE_REPLACED") == []
+
+
+def by_time(followed: Followed, number: int, moment: datetime) -> None:
+    """Append a row to a table that is partitioned by its moments, as delta-rs does: without a zone."""
+    at = pa.array([moment], pa.timestamp("us", "UTC"))
+    write_deltalake(followed.table, rows(number, 1).append_column("at", at), mode="append", partition_by=["at"])
+
+
+@pytest.mark.parametrize("start", ["now", "beginning", 0])
+def test_moments_without_a_zone_are_refused_at_once_and_read_as_texts(followed: Followed, start: str | int) -> None:
+    """R150: nobody can tell which moment is meant, so the step that is told has the text of the log itself."""
+    followed.table += "_by_time"
+    by_time(followed, 0, datetime(2026, 1, 1, tzinfo=UTC))
+    followed.keys["from"] = start
+    with pytest.raises(JournalError, match=r"TABLE_UNSUPPORTED.*'2026-01-01 00:00:00.*no time zone.*as STRING in `columns`"):
+        followed.create()
+    followed.keys["columns"] = "id BIGINT, at STRING, item STRING"
+    followed.create(filter="at < '2026-01-03'")
+    by_time(followed, 1, datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC))
+    by_time(followed, 2, datetime(2026, 1, 3, tzinfo=UTC))
+    earlier = [] if start == "now" else [(0, "2026-01-01 00:00:00.000000")]
+    assert [(row["id"], row["at"]) for row in followed.receive()] == [*earlier, (1, "2026-01-02 03:04:05.600000")]
+
+
+def test_a_moment_without_a_zone_that_comes_later_has_a_way_on(followed: Followed) -> None:
+    """R147, R150: the step of its refusal lets everything enter, and nothing is skipped."""
+    followed.table += "_by_time"
+    by_time(followed, 0, datetime(2026, 1, 1, tzinfo=UTC))
+    # As Spark writes it.
+    entry = Path(followed.table, "_delta_log", f"{0:020d}.json")
+    written, zoned = '"at":"2026-01-01 00:00:00.000000"', '"at":"2026-01-01T00:00:00.000000Z"'
+    assert written in entry.read_text(encoding="utf-8")
+    entry.write_text(entry.read_text(encoding="utf-8").replace(written, zoned), encoding="utf-8")
+    followed.keys |= {"from": "beginning", "columns": "id BIGINT, at TIMESTAMP"}
+    journal = followed.create()
+    by_time(followed, 1, datetime(2026, 1, 2, tzinfo=UTC))
+    by_time(followed, 2, datetime(2026, 1, 3, tzinfo=UTC))
+    found: list[dict[str, Any]] = []
+    with pytest.raises(JournalError, match="TABLE_UNSUPPORTED.*as STRING in `columns`"):
+        followed.receive(found)
+    assert [(row["id"], row["at"]) for row in found] == [(0, datetime(2026, 1, 1, tzinfo=UTC))]
+    followed.keys["columns"] = "id BIGINT, at STRING"
+    journal.apply(followed.definitions())
+    assert [(row["id"], row["at"]) for row in followed.receive()] == [
+        (1, "2026-01-02 00:00:00.000000"), (2, "2026-01-03 00:00:00.000000"),
+    ]  # fmt: skip
+
+
+def test_a_column_of_moments_is_taken_in_where_its_values_have_a_zone_only(followed: Followed) -> None:
+    """R150: also by an apply that comes later."""
+    followed.table += "_by_time"
+    by_time(followed, 0, datetime(2026, 1, 1, tzinfo=UTC))
+    followed.keys["columns"] = "id BIGINT"
+    journal = followed.create()
+    followed.keys["columns"] = "id BIGINT, at TIMESTAMP"
+    with pytest.raises(JournalError, match="TABLE_UNSUPPORTED.*no time zone"):
+        journal.apply(followed.definitions())
+    followed.keys["columns"] = "id BIGINT, at STRING"
+    journal.apply(followed.definitions())
+    by_time(followed, 1, datetime(2026, 1, 2, tzinfo=UTC))
+    assert [(row["id"], row["at"]) for row in followed.receive()] == [(1, "2026-01-02 00:00:00.000000")]
 
 
 def test_what_was_passed_over_before_anything_entered_is_counted_after_a_column_came(followed: Followed) -> None:

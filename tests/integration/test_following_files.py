@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -121,9 +123,71 @@ def test_a_queue_that_is_set_aside_for_files_that_are_gone_goes_on_without_them(
     followed.append(20, 1)
     with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
         followed.queue.status()
+    found = sparkq("follow", followed.path, "--catch-up")
+    assert (found.code, "[MESSAGE_FILE_MISSING]" in found.err) == (3, True)
     assert sparkq("follow", followed.path, "orders", "--give-up").code == 0
     assert followed.ids() == [20]
     assert followed.queue.status().alarm is None
+
+
+@pytest.mark.parametrize("is_gone", ["the file", "the table"])
+def test_a_catch_up_does_not_wait_for_what_nobody_can_copy(followed: Followed, sparkq: Terminal, is_gone: str) -> None:
+    """R157: it ends with the reason, also where a queue is set aside for a file, or the type for its table."""
+    followed.keys["relocate_after"] = "0s"
+    journal = followed.create(filter="id <> 11")
+    followed.append(10, 2)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    end_coordinator(journal)
+    if is_gone == "the file":
+        DeltaTable(followed.table).optimize.compact()
+        vacuum(followed)
+    else:
+        for name in ("0", "1", "2"):
+            Path(followed.table, "_delta_log", f"{name:0>20}.json").write_text('{"commitInfo":{}}', encoding="utf-8")
+        next(Path(followed.table).glob(str(followed.queue.explain(0).file))).write_bytes(b"no Parquet file")
+    began_s = time.monotonic()
+    found = sparkq("follow", followed.path, "--catch-up")
+    assert (found.code, found.out) == (3, "1 file is still to be copied.\n")
+    code = "[MESSAGE_FILE_MISSING]" if is_gone == "the file" else "[TABLE_REPLACED]"
+    assert code in found.err
+    assert time.monotonic() - began_s < DEADLINE_S
+
+
+def test_what_is_given_up_counts_as_lost_by_the_answer(followed: Followed, sparkq: Terminal) -> None:
+    """R155: also in a queue that had been set aside for it, and is known to have the message."""
+    journal = followed.create(filter="id <> 11")
+    followed.append(10, 2)
+    with followed.queue.receive() as messages:
+        message = messages.get()
+        assert message is not None
+        message.cancel().result(DEADLINE_S)
+    end_coordinator(journal)
+    DeltaTable(followed.table).optimize.compact()
+    vacuum(followed)
+    assert sparkq("follow", followed.path, "orders", "--give-up").code == 0
+    status = followed.queue.status()
+    assert (status.queue_depth, status.dead_letters) == (0, 1)
+
+
+def test_a_file_that_a_receiver_does_not_find_is_looked_for_soon(followed: Followed, sparkq: Terminal) -> None:
+    """R155: its next run goes on without the messages that are lost."""
+    journal = followed.create()
+    followed.append(10, 2)
+    followed.append(20, 1)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    first, second = (str(followed.queue.explain(bookmark).file) for bookmark in (0, 2))
+    DeltaTable(followed.table).optimize.compact()
+    Path(followed.table, first).unlink()
+    followed.append(30, 1)
+    assert sparkq("follow", followed.path, "--catch-up").code == 0
+    # The next look by itself is minutes away from here.
+    wait_until(lambda: followed.queue.status().dead_letters == 2)
+    Path(followed.table, second).unlink()
+    with pytest.raises(JournalError, match="MESSAGE_FILE_MISSING"):
+        followed.ids()
+    wait_until(lambda: followed.queue.status().dead_letters == 3)
+    assert followed.ids() == [30]
+    assert [row["reason"] for row in journal.view("dead_letters", queue="SHIP").to_pylist()] == ["lost"] * 3
 
 
 @pytest.mark.parametrize("queue", [{"filter": "item <> 'item 11'"}, {"priority": "id"}])
@@ -133,13 +197,37 @@ def test_a_file_that_was_gone_before_it_entered_is_passed_by_a_word(
     """R148: whose rows nobody can judge any more, so nothing behind it enters either."""
     followed.create(**queue)
     followed.append(10, 2)
+    assert_passed_by_its_step(followed, sparkq)
+
+
+def assert_passed_by_its_step(followed: Followed, sparkq: Terminal) -> None:
+    """Let VACUUM take the file of version 1 before it enters, and look whether the step that the alarm tells passes it."""
     DeltaTable(followed.table).optimize.compact()
     vacuum(followed)
     followed.append(20, 1)
-    assert "[MESSAGE_FILE_MISSING]" in sparkq("follow", followed.path, "--catch-up").err
+    told = " ".join(sparkq("follow", followed.path, "--catch-up").err.split())
+    assert "[MESSAGE_FILE_MISSING]" in told
+    step = "Version 1 of the table, which message type 'orders' follows, brings that file"
+    assert step in told
+    assert step in str(followed.queue.status().alarm)
+    assert "`sparkq follow JOURNAL orders --from 2`" in told
     assert sparkq("follow", followed.path, "orders", "--from", "2").code == 0
     assert followed.ids() == [20]
     assert followed.queue.status().alarm is None
+
+
+def test_a_file_whose_rows_nobody_counted_that_was_gone_before_it_entered_is_passed_by_a_word(
+    followed: Followed, sparkq: Terminal
+) -> None:
+    """R148: also where no queue has to read it."""
+    followed.create()
+    followed.append(10, 2)
+    entry = Path(followed.table, "_delta_log", f"{1:020d}.json")
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    entry.write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    assert_passed_by_its_step(followed, sparkq)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,32 @@ def test_the_view_of_changes_has_a_row_for_each_commit_that_was_passed_over(foll
     assert (list(names["passed"]["version"]), "by its version 1" in names["told"]) == ([4, 2], True)
     status = followed.queue.status()
     assert (status.table_changes, status.table_rows_passed) == (1, 2)
+
+
+def test_the_view_of_changes_has_what_status_counts_before_anybody_recorded_it(followed: Followed, terminal: Terminal) -> None:
+    """R146: without a number, and without a time; for all queues it needs no name of one."""
+    followed.keys = {"on_change": "keep"}
+    journal = followed.create()
+    followed.append(10, 2)
+    DeltaTable(followed.table).delete("id = 10")
+    columns = ["version", "kind", "rows", "record"]
+
+    def shown(**of: Any) -> list[dict[str, Any]]:
+        assert followed.queue.status().table_changes == 1
+        rows: list[dict[str, Any]] = journal.view("table_changes", columns=columns, **of).to_pylist()
+        return rows
+
+    ahead = [{"version": 2, "kind": "change", "rows": 1, "record": None}]
+    assert shown() == shown(queue="SHIP") == shown(as_of=datetime.now(UTC)) == ahead
+    assert followed.ids() == [10, 11]
+    [recorded] = shown()
+    assert recorded["record"] is not None
+    assert {**recorded, "record": None} == ahead[0]
+    [row] = terminal("peek", journal.path, "--view", "table_changes", "--json").json
+    assert (row["version"], row["operation"]) == (2, "DELETE")
+    assert "the name of a queue" in terminal("peek", journal.path).err
+    followed.append(30, 1)
+    assert "sparkq peek JOURNAL --view table_changes" in " ".join(terminal("status", journal.path).out.split())
 
 
 @pytest.mark.parametrize("on_change", ["stop", "keep"])

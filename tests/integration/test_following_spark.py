@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
+from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ class SparkTable:
     def sql(self, statement: str) -> None:
         self.spark.sql(statement.replace("orders", f"delta.`{self.path}`") if "delta.`" not in statement else statement)
 
-    def follow(self, **keys: str) -> None:
-        definitions = {
+    def definitions(self, **keys: str) -> dict[str, Any]:
+        return {
             "message_types": {"orders": {"table": self.path, **keys}},
-            "queues": {"SHIP": {"underlying_topic": "orders"}},
+            "queues": {name: {"underlying_topic": "orders"} for name in ("SHIP", "PLAIN", "LATE")},
         }
-        self.journal = Journal.create(str(self.home / "journal"), definitions)
+
+    def follow(self, **keys: str) -> None:
+        self.journal = Journal.create(str(self.home / "journal"), self.definitions(**keys))
 
     def run(self, *columns: str) -> list[tuple[object, ...]]:
         """Consume by a stream what is there, and return it."""
@@ -50,6 +53,15 @@ class SparkTable:
         writer = stream.load(self.journal.path).writeStream.foreachBatch(fn).trigger(availableNow=True)
         writer.option("checkpointLocation", str(self.home / "checkpoint")).start().awaitTermination()
         return sorted(self.found)
+
+    def receive(self, queue: str) -> list[Mapping[str, Any]]:
+        """Take what is there without Spark."""
+        values = []
+        with self.journal.queue(queue).receive(until_empty=True) as messages:
+            for message in messages:
+                values.append(message.value())
+                message.acknowledge().result(DEADLINE_S)
+        return values
 
 
 @pytest.fixture
@@ -86,6 +98,39 @@ def test_mapped_columns_and_vectors_are_followed(orders: SparkTable) -> None:
     orders.sql("DELETE FROM orders WHERE id = 1")
     orders.sql("INSERT INTO orders VALUES (3, 'c')")
     assert orders.run("id", "item") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_field_that_a_struct_gains_has_a_way_on_and_disturbs_no_values(orders: SparkTable) -> None:
+    """R147, R148, R150: what is read is what is declared, wherever the field stands, for a stream and for a receiver."""
+    columns = "id BIGINT, s STRUCT<a: INT, b: INT>, l ARRAY<STRUCT<a: INT, b: INT>>, m MAP<STRING, STRUCT<a: INT, b: INT>>"
+    orders.create(columns)
+    orders.follow(relocate_after="0s")
+    orders.sql("INSERT INTO orders VALUES (1, struct(1, 2), array(struct(3, 4)), map('k', struct(5, 6)))")
+    read = ("id", "CAST(s AS STRING)", "CAST(l AS STRING)", "CAST(m AS STRING)")
+    assert orders.run(*read) == [(1, "{1, 2}", "[{3, 4}]", "{k -> {5, 6}}")]
+    orders.sql("ALTER TABLE orders ADD COLUMNS (s.z INT FIRST, l.element.z INT AFTER a, m.value.z INT)")
+    orders.sql("INSERT INTO orders VALUES (2, struct(9, 1, 2), array(struct(3, 9, 4)), map('k', struct(5, 6, 9)))")
+    with pytest.raises(Exception, match="TABLE_CHANGED"):
+        orders.run(*read)
+    orders.journal.follow("orders", version=3)
+    orders.sql("INSERT INTO orders VALUES (3, struct(9, 10, 20), array(struct(30, 9, 40)), map('k', struct(50, 60, 9)))")
+    assert orders.run(*read) == [
+        (2, "{1, 2}", "[{3, 4}]", "{k -> {5, 6}}"), (3, "{10, 20}", "[{30, 40}]", "{k -> {50, 60}}"),
+    ]  # fmt: skip
+    received = [
+        {"id": 1, "s": {"a": 1, "b": 2}, "l": [{"a": 3, "b": 4}], "m": [("k", {"a": 5, "b": 6})]},
+        {"id": 2, "s": {"a": 1, "b": 2}, "l": [{"a": 3, "b": 4}], "m": [("k", {"a": 5, "b": 6})]},
+        {"id": 3, "s": {"a": 10, "b": 20}, "l": [{"a": 30, "b": 40}], "m": [("k", {"a": 50, "b": 60})]},
+    ]
+    assert orders.receive("PLAIN") == received
+    # A copy has what was declared when it was made; a field that is declared since is NULL there.
+    orders.sql("OPTIMIZE orders")
+    assert orders.journal.catch_up().files == 0
+    orders.journal.apply(orders.definitions(relocate_after="0s"))
+    assert [(each["s"], each["l"][0]["z"], each["m"][0][1]["z"]) for each in orders.receive("LATE")] == [
+        ({"a": 1, "z": None, "b": 2}, None, None), ({"a": 1, "z": None, "b": 2}, None, None),
+        ({"a": 10, "z": None, "b": 20}, None, None),
+    ]  # fmt: skip
 
 
 def test_a_table_with_vectors_is_followed_from_its_beginning(orders: SparkTable) -> None:

@@ -6,6 +6,7 @@ file or row group that does not hold it, in Delta's log or in a footer, hides th
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -30,13 +31,14 @@ from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from spark_queue.journal.record_table import to_table
 from spark_queue.journal.schema import user_schema
-from spark_queue.journal.store import CONTROL
+from spark_queue.journal.store import CONTROL, messages_key
 from spark_queue.journal.table_features import columns_of, unnamed_features
 from spark_queue.sinks.sink import Fate
 from spark_queue.sinks.staging import SinkFile
 from spark_queue.sinks.table import SinkTable
 from spark_queue.source import spark_table
 from spark_queue.source.spark_table import SparkTable
+from tests.golden import FOLDER
 from tests.unit.journal.journal_on_disk import Disk, checkpoint, claim, left
 from tests.unit.journal.reign import Reign
 
@@ -381,3 +383,14 @@ def test_the_control_log(spark: SparkSession, tmp_path: Path) -> None:
     assert_df_equality(found, spark.createDataFrame(want.to_pandas(), found.schema), ignore_nullable=True)
     assert DeltaTable(at).to_pyarrow_table().sort_by("record").cast(want.schema) == want
     assert {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{at}`").collect()} == {"WRITE", "OPTIMIZE"}
+
+
+def test_the_golden_journal(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark finds in the tables of version 1 what delta-rs finds there: what is stored is frozen for other readers, too."""
+    journal = shutil.copytree(FOLDER / "journal", tmp_path / "journal")
+    for table, key in ((CONTROL, "record"), (messages_key("line"), "published_at, publisher, sequence")):
+        at = str(journal / table)
+        found = spark.read.format("delta").load(at).orderBy(*key.split(", ")).toArrow()
+        want = DeltaTable(at).to_pyarrow_table().sort_by([(name, "ascending") for name in key.split(", ")])
+        assert want.num_rows > 1
+        assert found.to_pylist() == want.to_pylist()

@@ -534,7 +534,7 @@ def test_at_most_once_a_stop_hands_out_what_comes_with_the_answer_to_outcomes(
 
     def settle_late(session: ReceiverSession, outcomes: Any, **about: Any) -> Any:
         answer = ask(session, outcomes, **about)
-        if answer[0].granted is not None:
+        if answer.granted is not None:
             granted.set()
             stopped_it.wait(DEADLINE_S)
         return answer

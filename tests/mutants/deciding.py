@@ -29,6 +29,28 @@ DECIDING = (
         ("tests/unit/coordinator/test_loop_faults.py",),
     ),
     Mutant(
+        "rows of which something went back, or that are for the first who asks, come with their lease (P2)",
+        "            if not lease.is_whole:\n                # To be asked", "            if False:\n                # To be asked",
+        ("tests/unit/coordinator/test_commands.py",),
+    ),
+    Mutant(
+        "rows that Spark was given as they came count as rows that nobody asked for (P3, P6)",
+        "        if self.unasked == lease:\n            self.unasked = 0\n", "", _SCENARIOS,
+    ),
+    Mutant(
+        "a goodbye does not tell that Spark was given the rows (P6)",
+        "call=0, taken=self._taken)", "call=0)", ("tests/unit/source/test_planner.py",),
+    ),
+    Mutant(
+        "a goodbye that tells that Spark was given the rows is not heard (P6)",
+        "        if command.taken:\n            session.note_taken(command.taken)\n", "", _SCENARIOS,
+    ),
+    Mutant(
+        "Spark is given rows as they came however old their grant is",
+        "if not given.is_taken and SystemClock().monotonic_ms() < given.until_ms:", "if not given.is_taken:",
+        ("tests/unit/source/test_planner.py",),
+    ),
+    Mutant(
         "every resume counts as a delivery (P3)",
         "    if body.counted:\n", "    if True:\n",
         _SCENARIOS,

@@ -218,6 +218,48 @@ FOLLOWING = (
         _LOSSES,
     ),
     Mutant(
+        "a map is read with less of its keys than tells them apart",
+        "return bool(stored.key_type == declared.key_type) and",
+        "return _fits(stored.key_type, declared.key_type) and",
+        _LOG,
+    ),
+    Mutant(
+        "a struct is read with a field that it does not have",
+        "has_all = -1 not in places and",
+        "has_all = True and",
+        _LOG,
+    ),
+    Mutant(
+        "a moment without a zone is taken for one",
+        'if value and kind == "TIMESTAMP" and name not in columns.texts and',
+        "if False and",
+        _JUDGE,
+    ),
+    Mutant(
+        "a text of the log is read where the log has none any more",
+        "if name in known.columns.texts and physical not in commit.meaning.partition:",
+        "if False:",
+        _JUDGE,
+    ),
+    Mutant(
+        "the files of another table enter from its beginning",
+        "        self._look_back(known.from_version, known.from_token)\n",
+        "",
+        ("tests/integration/test_following.py",),
+    ),
+    Mutant(
+        "a file that a consumer did not find is looked for as late as any",
+        "(LOOK_SOON_MS if name in self._missed else LOOK_MS)",
+        "LOOK_MS",
+        _LOSSES,
+    ),
+    Mutant(
+        "what came back without its file counts until the first round of a reign",
+        "redriving.end_settled)\n        self._lose_given_back(now_ms)\n",
+        "redriving.end_settled)\n",
+        _LOSSES,
+    ),
+    Mutant(
         "rows that a vector deleted are messages",
         "return found if segment.is_whole else {",
         "return found if True else {",
@@ -228,5 +270,17 @@ FOLLOWING = (
         'zlib.crc32(found).to_bytes(4, "big") != checksum:',
         "False:",
         ("tests/unit/journal/test_deletion_vector.py",),
+    ),
+    Mutant(
+        "a peer that follows a table is refused for it",
+        "    if is_of_table(record, known):\n        return\n",
+        "",
+        ("tests/unit/replication/test_news.py", "tests/unit/replication/test_puller.py"),
+    ),
+    Mutant(
+        "rows of a table that a peer follows are copied from its journal",
+        " and not is_of_table(record, self._fold)",
+        "",
+        ("tests/unit/replication/test_puller.py",),
     ),
 )

@@ -38,7 +38,11 @@ FOLLOWING_SHOWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the page says of each table that it is followed",
-        "trouble=None if known.trouble is None else str(known.trouble),", "trouble=None,", _SHOWN,
+        "trouble=None if self.trouble is None else str(self.trouble),", "trouble=None,", _SHOWN,
+    ),
+    Mutant(
+        "the view of what was passed over lags behind the figures",
+        "np.searchsorted(numbers, recorded_until)]), *ahead]:", "np.searchsorted(numbers, recorded_until)])]:", _SHOWN,
     ),
     Mutant(
         "a message of a followed table is explained as one that was published",

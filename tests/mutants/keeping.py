@@ -271,7 +271,7 @@ KEEPING = (
     ),
     Mutant(
         "a checkpoint of others hides records that entries alone hold",
-        "                _hold_earlier(table, get)\n", "", ("tests/unit/journal/test_recovery.py",),
+        "                _hold_earlier(store, table, get)\n", "", ("tests/unit/journal/test_recovery.py",),
     ),
     Mutant(
         "a checkpoint of others after a repair hides records that entries alone hold",
@@ -362,5 +362,10 @@ KEEPING = (
         "    if not all(copied):\n"
         "        _check_whole(store, destination, {key for key, is_there in zip(keys, copied, strict=True) if is_there})\n",
         ("tests/unit/cli/test_backup.py",),
+    ),
+    Mutant(
+        "marks of a later version are read as if they were known",
+        "    if not isinstance(version, int) or version > MARK_VERSION:\n", "    if False:\n",
+        ("tests/unit/journal/test_golden.py",),
     ),
 )  # fmt: skip

@@ -266,7 +266,7 @@ SINKS = (
     ),
     Mutant(
         "a proof waits past the end of its lease",
-        "if is_due or each.until_ms", "if each.until_ms", ("tests/unit/coordinator/test_held_proofs.py",),
+        "if is_due or _subscription(each.call)", "if _subscription(each.call)", ("tests/unit/coordinator/test_held_calls.py",),
     ),
     Mutant(
         "what was committed behind a handle is not looked for",

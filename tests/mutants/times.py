@@ -46,4 +46,14 @@ TIMES: tuple[Mutant, ...] = (
         "a queue whose order keys are lost has no figures",
         "if set_aside.code not in MESSAGE_FILE_CODES or view.counted is None:", "if True:", ("tests/unit/views/test_damage.py",),
     ),
+    Mutant(
+        "a word of a publisher passes for a look at the head of its log",
+        "            if read < GROUP_VERSIONS and not is_at_end:\n", "            if read < GROUP_VERSIONS:\n",
+        ("tests/unit/journal/test_publication_times.py",),
+    ),
+    Mutant(
+        "a word of a publisher lets the coordinator look behind its version",
+        "                if is_at_end := entry.version == until:\n                    break\n", "",
+        ("tests/unit/coordinator/test_looks.py",),
+    ),
 )  # fmt: skip

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 import subprocess
-import sys
 import tarfile
-import venv
-import zipfile
 from collections.abc import Iterator
-from copy import copy
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from spark_queue import session
 from tests.docs import pages, ways
+from tests.release.installed import Installed, build, contents, sdist_in, wheel_in
 from tests.source_tree import ROOT
 from tests.unit.test_packaging import PROJECT
 
@@ -28,10 +23,6 @@ pytestmark = pytest.mark.timeout(1_800)
 
 #: How many order lines the job consumes.
 LINES = 1_000
-
-#: What would lead a Python, or a Spark, back to the checkout.
-OF_CHECKOUT = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-
 
 #: A queue of the guide's, and what is published to it.
 MAIL = """
@@ -45,75 +36,6 @@ dead_letter_queue = "FAILED"
 message_type = "mail"
 """
 MAILS = "name,address\nann,ann@shop.test\nnobody,\nbob,bob@slow.example\neve,eve@shop.test\n"
-
-
-class Installed:
-    """The wheel in a virtual environment of its own, and a directory to work in."""
-
-    def __init__(self, place: Path) -> None:
-        self.work = place / "work"
-        self.work.mkdir()
-        self.python = place / "venv" / "bin" / "python"
-        venv.create(place / "venv", with_pip=True)
-        self._kept = {name: value for name, value in os.environ.items() if name not in OF_CHECKOUT}
-
-    def elsewhere(self, name: str) -> Installed:
-        """Return the same environment with an empty directory, in this one, to work in."""
-        moved = copy(self)
-        moved.work = self.work / name
-        moved.work.mkdir()
-        return moved
-
-    def install(self, what: str) -> None:
-        """Install it with this user's settings of pip."""
-        command = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", what]
-        subprocess.run(command, cwd=self.work, env=self._kept, check=True)
-
-    def run(self, program: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, and give what it printed."""
-        environment = {
-            **self._kept,
-            "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}",
-            # A home of its own, beside the jars that set-up has fetched.
-            "HOME": str(self.work),
-            "XDG_CACHE_HOME": str(session.directory().parents[1]),
-            # As docs/guide/install.md says.
-            "PYSPARK_PYTHON": str(self.python),
-            **variables,
-        }
-        return subprocess.run([program, *arguments], cwd=self.work, env=environment, capture_output=True, text=True, check=False)
-
-    def says(self, program: str, *arguments: str, **variables: str) -> str:
-        """Run a program that has to succeed, and return what it printed."""
-        done = self.run(program, *arguments, **variables)
-        assert done.returncode == 0, f"{done.stdout[-4_000:]}\n{done.stderr[-4_000:]}"
-        return done.stdout
-
-
-@pytest.fixture(scope="module")
-def dist() -> Path:
-    """Return the directory of an sdist and a wheel of this checkout, which stay there to be published."""
-    shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    return build(ROOT, ROOT / "dist")
-
-
-def build(source: Path, folder: Path) -> Path:
-    """Build an sdist and a wheel as an index gets them."""
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder)]
-    subprocess.run(command, cwd=source, check=True, stdout=subprocess.DEVNULL)
-    return folder
-
-
-def wheel_in(folder: Path) -> Path:
-    """Return the only wheel of a directory."""
-    [wheel] = folder.glob(f"spark_queue-{PROJECT['version']}-*.whl")
-    return wheel
-
-
-def contents(wheel: Path) -> dict[str, bytes]:
-    """Return what a wheel holds."""
-    with zipfile.ZipFile(wheel) as opened:
-        return {name: opened.read(name) for name in opened.namelist()}
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +57,7 @@ def test_the_wheel_has_what_is_in_the_repository_and_nothing_else(dist: Path) ->
 
 
 def test_the_sdist_gives_the_same_wheel(dist: Path, tmp_path: Path) -> None:
-    [sdist] = dist.glob(f"spark_queue-{PROJECT['version']}.tar.gz")
+    sdist = sdist_in(dist)
     with tarfile.open(sdist) as opened:
         opened.extractall(tmp_path, filter="data")
     rebuilt = build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "dist")

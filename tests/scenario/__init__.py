@@ -69,8 +69,9 @@ Steps that act
         A receiver settles what it has, under its newest lease unless given; answers what came too late, and what has become of it.
     ``checkpoint Q/S n``
         Somebody changed the checkpoint: 0 is an empty one.
-    ``rows P [lease=n]``, ``renew P [lease=n]``, ``leave P``, ``unsubscribe Q/S``
-        As named; the lease is that of the checkpoint, unless given. ``leave P [begun ROWS ,] [keeps ROWS]`` is a receiver's.
+    ``rows P [lease=n]``, ``taken P [lease=n]``, ``renew P [lease=n]``, ``leave P [taken=n]``, ``unsubscribe Q/S``
+        As named; the lease is that of the checkpoint, unless given. `taken`: Spark was given the rows as they came with the grant.
+        ``leave P [begun ROWS ,] [keeps ROWS]`` is a receiver's.
     ``pause Q``, ``unpause Q``
         By somebody's word.
     ``start P [as RUN] [sink]``

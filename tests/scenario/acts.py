@@ -149,6 +149,13 @@ def _rows(world: World, words: Words) -> str:
     return rows_text(world.decide(commands.Rows(**_who(planner), call=call, lease=lease)).rows)
 
 
+def _taken(world: World, words: Words) -> str:
+    planner = world.planners[words.take()]
+    lease, call = _lease(world, planner, words), _call(planner, words)
+    world.decide(commands.RowsTaken(**_who(planner), call=call, lease=lease))
+    return "done"
+
+
 def _renew(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
     renewed = world.decide(commands.Renew(**_who(planner), call=0, lease=_lease(world, planner, words)))
@@ -158,8 +165,9 @@ def _renew(world: World, words: Words) -> str:
 
 def _leave(world: World, words: Words) -> str:
     planner = world.planners[words.take()]
+    taken = words.number("taken", 0)
     said: dict[str, Any] = {clause.take(): tuple(to_ranges(clause.rows())) for clause in words.clauses()}
-    world.decide(commands.Leave(**_who(planner), call=0, **said))
+    world.decide(commands.Leave(**_who(planner), call=0, taken=taken, **said))
     return "done"
 
 
@@ -357,6 +365,7 @@ VERBS: dict[str, Callable[[World, Words], str]] = {
     "waits": _waits,
     "checkpoint": _checkpoint,
     "rows": _rows,
+    "taken": _taken,
     "renew": _renew,
     "leave": _leave,
     "held": _held,

@@ -21,7 +21,7 @@ from spark_queue.core import replies
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
 from spark_queue.core.records import Record
-from spark_queue.journal import control_table, creation, delta, reader, record_blocks, upkeep
+from spark_queue.journal import creation, delta, read_ahead, reader, record_blocks, upkeep
 from spark_queue.journal.log_listing import first_unbroken
 from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_log import DeltaMessageLog
@@ -150,7 +150,7 @@ class DiskWorld(LoopWorld):
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:
         """Look whether what executors are told to read stands there, beside what every world notes."""
         super().note_answer(call, reply, pieces)
-        if isinstance(reply, replies.RowsOf) and pieces is not None:
+        if isinstance(reply, replies.RowsOf | replies.Granted) and pieces is not None:
             self.note_order()
             for path, first_row, rows, bookmark in zip(*(pieces.column(name).to_pylist() for name in _PLACES), strict=True):
                 found = self._ids(path)[first_row : first_row + rows] if self._stands(path) else []
@@ -251,8 +251,7 @@ def simulated_delta(world_random: Callable[[int], int]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delta, "DeltaTable", simulated_table.SimulatedTable)
         patch.setattr(delta, "back_off", lambda attempt: None)
-        for module in (record_blocks, control_table):
-            patch.setattr(module, "ThreadPoolExecutor", InlineReaders)
+        patch.setattr(read_ahead, "ThreadPoolExecutor", InlineReaders)
         patch.setattr(peer_log, "_AHEAD", 1)
         for module in (record_blocks, reader, peer_log):
             patch.setattr(module, "read_known", simulated_table.known_files(record_blocks.read_known, known))

@@ -184,7 +184,7 @@ class FollowedWorld(DiskWorld):
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:
         """Look whether executors are told the rows that entered under those bookmarks, wherever they stand by now."""
         super(DiskWorld, self).note_answer(call, reply, pieces)
-        if not isinstance(reply, replies.RowsOf) or pieces is None:
+        if not isinstance(reply, replies.RowsOf | replies.Granted) or pieces is None:
             return
         self.note_order()
         for bookmark, (path, found) in zip(pieces.column("bookmark").to_numpy().tolist(), self.read(pieces), strict=True):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from spark_queue.core import commands, replies
+from spark_queue.core import commands
 from spark_queue.core.records import CLAIMED, DEAD_LETTER_REASONS, Kind, Record, Removal
 from tests.records import detail_of
 from tests.simulation.backups import Life
@@ -300,8 +300,8 @@ def read_by_more(world: InstancesWorld, judged: Judgement) -> list[int]:
     """Return the messages of an at-most-once queue that more planner starts were told to read than they were published to (R16)."""
     readers: dict[int, set[object]] = {}
     for instance in world.sharing:
-        for request, reply, pieces in instance.answers:
-            if isinstance(request, commands.Rows) and isinstance(reply, replies.RowsOf) and pieces is not None:
+        for request, _, pieces in instance.answers:
+            if isinstance(request, commands.Rows | commands.Next) and pieces is not None:
                 for first, rows in zip(*(pieces.column(name).to_pylist() for name in ("bookmark", "rows")), strict=True):
                     for each in instance.order[first : first + rows]:
                         readers.setdefault(each, set()).add((instance.name, request.subscription, request.incarnation))

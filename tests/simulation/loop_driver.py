@@ -87,6 +87,9 @@ class Driver(Client):
         self._common: dict[str, Any] = {"queue": QUEUE, "subscription": name}
         self._steps: Steps | None = None
         self._incarnation: Incarnation | None = None
+        #: The rows that came with the grant of a lease, and the newest lease of which they were taken as they came.
+        self._given: tuple[int, pa.Table | None] = (0, None)
+        self._taken = 0
 
     def step(self) -> None:
         """Take one step, or start the process."""
@@ -102,7 +105,7 @@ class Driver(Client):
         """End the process; with `heard`, its planner's goodbye is sent (P6)."""
         incarnation, self._incarnation, self._steps = self._incarnation, None, None
         if heard and incarnation is not None:
-            self.tell(commands.Leave, incarnation=incarnation, call=0, **self._common)
+            self.tell(commands.Leave, incarnation=incarnation, call=0, taken=self._taken, **self._common)
 
     def _planner(self, kind: Callable[..., wire.AnyRequest], **fields: Any) -> Steps:
         self._calls += 1
@@ -112,6 +115,7 @@ class Driver(Client):
     def _run(self) -> Steps:
         drawn = yield from self.ask(commands.DrawIncarnation, **self._common)
         self._incarnation, self._calls = drawn.reply.incarnation, 0
+        self._given, self._taken = (0, None), 0
         yield from self._planner(commands.Attach, ack_mode="auto", max_backlog=1_000, filter=self.filter_sql)
         if not self.checkpoint.is_caught_up:
             yield from self._batch(self.checkpoint.ends[-1])
@@ -123,6 +127,7 @@ class Driver(Client):
             call = yield from self._planner(commands.Next, finished=finished, limit=limit, **waits)
             if call.reply.lease == finished:
                 continue
+            self._given = (call.reply.lease, call.pieces)
             yield
             self._begin(call.reply.lease)
             yield
@@ -137,14 +142,26 @@ class Driver(Client):
         self.checkpoint.ends.append(lease)
         self.checkpoint.contents.append(BitMap64())
 
+    def _pieces(self, lease: int) -> Steps:
+        """Give the rows of a batch, as they came with the grant, or as the coordinator says; that they came it may not hear."""
+        (given, pieces), self._given = self._given, (0, None)
+        if given != lease or pieces is None or self.world.random.random() < 0.3:
+            call = yield from self._planner(commands.Rows, lease=lease)
+            return call.pieces
+        self._taken = lease
+        self._calls += 1
+        if self.world.random.random() < 0.9:
+            self.tell(commands.RowsTaken, incarnation=self._incarnation, call=self._calls, lease=lease, **self._common)
+        return pieces
+
     def _batch(self, lease: int) -> Steps:
-        call = yield from self._planner(commands.Rows, lease=lease)
-        rows = rows_of(call.pieces)
+        pieces = yield from self._pieces(lease)
+        rows = rows_of(pieces)
         started = yield from self.ask(commands.StartRun, **self._common)
         run = started.reply.run
         if self.world.random.random() < 0.2:
             self.tell(commands.Renew, incarnation=self._incarnation, call=0, lease=lease, **self._common)
-        error = self._failure(call.pieces)
+        error = self._failure(pieces)
         outcomes = () if error else self._outcomes(rows)
         self.said[lease] = {row: Outcome(each.outcome) for each in outcomes for row in to_bitmap(each.ranges)}
         yield

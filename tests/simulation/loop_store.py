@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_queue.core.log_tail import LogTail
-from spark_queue.core.message_files.relocation import CopiedFile, MissingFile
+from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.journal.state_codec import decode, encode
 from tests.memory_journal import MemoryControlLog, MemoryJournal, MemoryStorage
@@ -57,7 +57,7 @@ class SimulatedJournal(MemoryJournal):
         self._storage = storage
         self.control = SnapshotControlLog(storage)
 
-    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[CopiedFile | MissingFile]:
+    def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """Take a snapshot where one is due; whoever was overtaken meanwhile still knows the log's beginning only."""
         found = super().upkeep(epoch=epoch, state=state, now_ms=now_ms)
         every, last = self._storage.snapshot_records, self._storage.snapshot

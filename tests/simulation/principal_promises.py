@@ -118,8 +118,8 @@ class Judge:
         return [heard for heard in self.world.heard if self._tells(heard)]
 
     def _tells(self, heard: Heard) -> bool:
-        if heard.pieces is not None and heard.pieces.num_rows:
-            return not set(rows_of(heard.pieces)) <= self._read[heard.who]
+        if heard.pieces is not None and not set(rows_of(heard.pieces)) <= self._read[heard.who]:
+            return True
         reply, request = heard.reply, heard.request
         if isinstance(reply, replies.Granted):
             return reply.status is not None and not any(each.granted.sees_all(heard.who, QUEUE) for each in self._meanwhile(heard))

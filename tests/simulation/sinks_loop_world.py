@@ -46,8 +46,8 @@ class SinkLoopDriver(Appending, Driver):
         return call.reply
 
     def _read(self, lease: int) -> Steps:
-        call = yield from self._planner(commands.Rows, lease=lease)
-        return rows_of(call.pieces)
+        pieces = yield from self._pieces(lease)
+        return rows_of(pieces)
 
 
 class SinkLoopWorld(LoopWorld):

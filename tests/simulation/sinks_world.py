@@ -151,7 +151,7 @@ class SinkDriver(Appending, Driver):
 
     def _read(self, lease: int) -> Steps:
         yield
-        return BitMap64(self._planner_call(commands.Rows, lease=lease).rows)
+        return self._rows(lease)
 
 
 class SinkWorld(World):

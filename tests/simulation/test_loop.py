@@ -143,14 +143,16 @@ def answers_without_a_record(world: LoopWorld) -> list[str]:
     rows_by_lease = {(key[0], key[3]) for key in covered}
     wrong = []
     for request, reply, pieces in world.answers:
-        if isinstance(reply, replies.Granted) and isinstance(request, commands.Next) and reply.lease != request.finished:
-            if granted.get(reply.lease) != request.subscription:
-                wrong.append(f"{request!r} got lease {reply.lease}")
-        elif isinstance(reply, replies.RowsOf) and isinstance(request, commands.Rows) and pieces is not None and pieces.num_rows:
+        if not isinstance(reply, replies.RowsOf | replies.Granted) or not isinstance(request, commands.Rows | commands.Next):
+            continue
+        is_granted = isinstance(request, commands.Next) and reply.lease != request.finished
+        if is_granted and granted.get(reply.lease) != request.subscription:
+            wrong.append(f"{request!r} got lease {reply.lease}")
+        if pieces is not None and pieces.num_rows:
             ranges = tuple(to_ranges(rows_of(pieces)))
-            own = (request.lease, *request.incarnation, ranges)
-            is_again = at_most_once or request.lease in landed
-            if own not in covered and not (is_again and (request.lease, ranges) in rows_by_lease):
+            own = (reply.lease, *request.incarnation, ranges)
+            is_again = at_most_once or reply.lease in landed
+            if own not in covered and not (is_again and (reply.lease, ranges) in rows_by_lease):
                 wrong.append(f"{request!r} got {ranges}")
     return wrong
 
@@ -167,8 +169,8 @@ def read_by_two_planners(world: LoopWorld) -> list[int]:
     """Return the messages of an at-most-once queue that two planner starts were told to read (R16)."""
     readers: dict[int, set[tuple[str, Incarnation]]] = {}
     if world.settings.get("semantics") == "at-most-once":
-        for request, reply, pieces in world.answers:
-            if isinstance(reply, replies.RowsOf) and isinstance(request, commands.Rows) and pieces is not None:
+        for request, _, pieces in world.answers:
+            if isinstance(request, commands.Rows | commands.Next) and pieces is not None:
                 for row in rows_of(pieces):
                     readers.setdefault(row, set()).add((request.subscription, request.incarnation))
     return [row for row, by in readers.items() if len(by) > 1]

@@ -41,6 +41,9 @@ class Consumer:
         self.checkpoint = Checkpoint()
         self.steps: Any = None
         self.delayed: list[commands.AnyCommand] = []
+        #: The rows that came with the grant of a lease, and the newest lease of which they were taken as they came.
+        self.given: tuple[int, BitMap64] | None = None
+        self.taken = 0
         #: What the last run of each lease's batch said of single rows.
         self.said: dict[int, dict[int, Outcome]] = {}
 
@@ -87,7 +90,7 @@ class Driver(Consumer):
         if heard and planner is not None:
             # A planner that never attached has nothing to leave, and is told so; nobody waits for the answer.
             with suppress(SparkQueueError):
-                self._ask(commands.Leave(**self._place, incarnation=planner, call=0))
+                self._ask(commands.Leave(**self._place, incarnation=planner, call=0, taken=self.taken))
 
     @property
     def now(self) -> int:
@@ -96,7 +99,7 @@ class Driver(Consumer):
 
     def _run(self) -> Any:
         self.incarnation = self._ask(commands.DrawIncarnation(**self._place)).incarnation
-        self.calls = 0
+        self.calls, self.given, self.taken = 0, None, 0
         yield
         self._planner_call(commands.Attach, ack_mode="auto", max_backlog=1_000)
         if len(self.checkpoint.ends) > self.checkpoint.committed:
@@ -107,6 +110,8 @@ class Driver(Consumer):
             granted = self._planner_call(commands.Next, finished=finished, limit=self.world.random.choice((1, 3, 8)))
             if granted is None:
                 continue
+            lease = self.world.coordinator.engine.state.queues[self.queue].leases[granted.lease]
+            self.given = (lease.number, lease.rows.copy()) if lease.is_whole else None
             yield
             self._begin(granted.lease)
             yield
@@ -121,8 +126,23 @@ class Driver(Consumer):
         self.checkpoint.ends.append(lease)
         self.checkpoint.contents.append(BitMap64())
 
+    def _rows(self, lease: int) -> BitMap64:
+        """Return the rows of a batch, as they came with the grant, or as the coordinator says; that they came it may not hear."""
+        given, self.given = self.given, None
+        if given is None or given[0] != lease or self.world.random.random() < 0.3:
+            return BitMap64(self._planner_call(commands.Rows, lease=lease).rows)
+        self.taken, heard = lease, self.world.random.random()
+        self.calls += 1
+        word = commands.RowsTaken(**self._place, incarnation=self.incarnation, call=self.calls, lease=lease)
+        if heard < 0.2:
+            self.delayed.append(word)
+        elif heard < 0.9:
+            with suppress(SparkQueueError):
+                self._ask(word)
+        return given[1]
+
     def _batch(self, lease: int) -> Any:
-        rows = BitMap64(self._planner_call(commands.Rows, lease=lease).rows)
+        rows = self._rows(lease)
         self.world.read(self.name, lease, self.incarnation, rows)
         yield
         run = self._ask(commands.StartRun(**self._place)).run

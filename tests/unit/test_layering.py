@@ -87,9 +87,9 @@ NEVER_LOADS: Mapping[str, frozenset[str]] = {
     "spark_queue.sinks.staging": frozenset({"pyspark", "delta", "deltalake", "obstore", "pandas"}),
     "spark_queue.views": frozenset({"pyspark", "delta"}),
     # Many consumers in plain Python run on one host, each a process of its own.
-    "spark_queue.client.journal": frozenset({"deltalake", "duckdb", "numpy", "pyarrow", "re2", "sqlglot"}),
-    "spark_queue.client.queue": frozenset({"deltalake", "duckdb", "numpy", "pyarrow", "re2", "sqlglot"}),
-    "spark_queue.receiver": frozenset({"asyncio", "deltalake", "duckdb", "re2", "sqlglot"}),
+    "spark_queue.client.journal": frozenset({"deltalake", "duckdb", "numpy", "obstore", "pyarrow", "re2", "sqlglot"}),
+    "spark_queue.client.queue": frozenset({"deltalake", "duckdb", "numpy", "obstore", "pyarrow", "re2", "sqlglot"}),
+    "spark_queue.receiver": frozenset({"asyncio", "deltalake", "duckdb", "obstore", "re2", "sqlglot"}),
 }
 
 #: The modules that executors run, and all that importing them may load beside the standard library. Spark's own base

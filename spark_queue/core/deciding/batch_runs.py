@@ -33,6 +33,8 @@ def start_run(work: UnitOfWork, command: StartRun) -> RunStarted:
         raise refusal(work.ledger, lease, "running its batch without the sink")
     session = work.sessions.of(subscription.name, subscription.incarnation)
     session.started = 0 if lease is None else lease.number
+    # fn has them: of a planner that dies at once nobody may hear that they were taken.
+    session.note_read(session.started)
     work.sessions.keep(subscription.name, session)
     return RunStarted(
         run=Run(incarnation=subscription.incarnation, lease=session.started),

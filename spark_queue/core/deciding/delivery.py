@@ -14,6 +14,7 @@ from spark_queue.core.commands import (
     PlannerCommand,
     Renew,
     Rows,
+    RowsTaken,
     Unsubscribe,
 )
 from spark_queue.core.deciding.barrier import release
@@ -168,12 +169,20 @@ def _rows_of(work: UnitOfWork, lease: Lease, session: Session, *, call: int) -> 
         return _hand_over(work, lease, session, call=call)
     own = lease.incarnation == session.incarnation
     # Landed messages are read again as they were, also once they have left the queue, and are no delivery any more (R126).
-    is_whole = lease.is_barrier or lease.has_landed or len(lease.leased) == len(lease.rows)
     own = own or lease.has_landed
-    if not (own and (session.asked == lease.number or is_whole)):
+    if not (own and (session.asked == lease.number or lease.is_whole)):
         resume_run(work, lease, session, call=call)
-    session.asked, session.unasked = lease.number, 0
+    session.note_taken(lease.number)
     return lease.rows
+
+
+def rows_taken(work: UnitOfWork, command: RowsTaken) -> Done:
+    """Note that Spark was given the rows of a lease as they came with its grant (P3)."""
+    subscription, session = _planner(work, command)
+    refuse_receiver(work, subscription, "reading a lease")
+    _check_lease_number(work, subscription, command.lease)
+    session.note_taken(command.lease)
+    return Done()
 
 
 def renew(work: UnitOfWork, command: Renew) -> Renewed:
@@ -198,6 +207,8 @@ def leave(work: UnitOfWork, command: Leave) -> Done:
     elif command.incarnation == subscription.incarnation and not subscription.left:
         work.emit(records.Left(incarnation=command.incarnation), subscription=subscription.name, reason="left")
         lease, session = work.ledger.open_lease(subscription), work.sessions.of(subscription.name, command.incarnation)
+        if command.taken:
+            session.note_taken(command.taken)
         if lease is not None and lease.attempt is None and session.cannot_be_committed(lease):
             end_lease(work, lease, Return.DISCONNECTED, undelivered=session.unasked == lease.number)
         elif lease is not None and session.returned == lease.number and lease.failure is None and not lease.stopped:

@@ -40,6 +40,7 @@ HANDLERS: Mapping[type[commands.Command], Handling] = {
     commands.Attach: Handling(delivery.attach),
     commands.Next: Handling(delivery.next_lease),
     commands.Rows: Handling(delivery.lease_rows),
+    commands.RowsTaken: Handling(delivery.rows_taken),
     commands.Renew: Handling(delivery.renew),
     commands.Leave: Handling(delivery.leave),
     commands.SettleHeld: Handling(receiving.settle_held, receiving.settled_held_before),

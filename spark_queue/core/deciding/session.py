@@ -17,13 +17,23 @@ class Session:
     call: int = 0
     #: Newest lease granted to it in this reign.
     granted: int = 0
-    #: The lease of which it is certain that no planner start asked for its rows yet; 0 for none.
+    #: The lease of which it is certain, as far as was told, that no planner start asked for its rows yet; 0 for none.
     unasked: int = 0
     #: Newest lease of which this planner start asked for the rows in this reign.
     asked: int = 0
     #: Newest lease on which fn started, and the newest on which it returned, in this reign.
     started: int = 0
     returned: int = 0
+
+    def note_taken(self, lease: int) -> None:
+        """Note that a planner start asked for the rows of a lease, or gave Spark those that came with its grant."""
+        self.asked = lease
+        self.note_read(lease)
+
+    def note_read(self, lease: int) -> None:
+        """Note that somebody has the rows of a lease (P3, P6)."""
+        if self.unasked == lease:
+            self.unasked = 0
 
     def cannot_be_committed(self, lease: Lease) -> bool:
         """Return whether it is certain that Spark has not committed, and will not commit, the batch of `lease` (P6)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spark_queue.core.bitmaps.ranges import count_rows
 from spark_queue.core.definitions.keys import KEEP
 from spark_queue.core.records import WEEK_MS, Followed, FollowedColumn, Passed, Ranges, Record, Stopped
-from spark_queue.errors import JournalError, SparkQueueError, error
+from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError, error
 
 #: A moment as a partition value says it: without a zone it means another one to each reader.
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
@@ -103,6 +103,8 @@ class FollowedColumns:
     #: Its id as it was when it began to be followed: the publisher of each message.
     publisher: str
     columns: tuple[FollowedColumn, ...]
+    #: Those of its partition columns whose values are texts to messages, as the log has them, whatever their type.
+    texts: tuple[str, ...] = ()
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -124,6 +126,21 @@ class TablePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableFigures:
+    """A followed table as people see it."""
+
+    table: str
+    #: The last version that was read, and how many are still to be; None where nobody looked.
+    version: int
+    behind: int | None
+    #: Commits that were passed over although they changed rows, and how many rows they brought at most.
+    changes: int
+    rows_passed: int
+    #: Why its message type is set aside, and how it goes on; None where it is not.
+    trouble: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The meaning of a commit: the files that enter, in its order, and the record of the rest, if it leaves one."""
 
@@ -135,7 +152,7 @@ class FollowedTable:
     """A table that a message type follows, by the control log; only records change it."""
 
     def __init__(self, begun: Followed) -> None:
-        self.columns = FollowedColumns(begun.table, begun.id, begun.columns)
+        self.columns = FollowedColumns(begun.table, begun.id, begun.columns, begun.texts)
         self.table_id, self.retention_ms = begun.id, begun.retention
         #: Where it was begun, or begun anew, the token of that commit, and when it was made: files from before stand there.
         self.from_version, self.from_token, self.from_ms = begun.version, begun.token, begun.committed
@@ -170,6 +187,17 @@ class FollowedTable:
         """The last version that was read, as far as records tell; of commits without news not each leaves one."""
         return self.last[0] if self.stopped is None else self.stopped.version - 1
 
+    def figures(self, place: TablePlace | None) -> TableFigures:
+        """Return its figures; without a `place`, which nobody has looked for, as far as records tell."""
+        return TableFigures(
+            table=self.columns.table,
+            version=self.read_until if place is None else place.version,
+            behind=None if place is None else place.behind,
+            changes=self.changes,
+            rows_passed=self.changed_rows,
+            trouble=None if self.trouble is None else str(self.trouble),
+        )
+
     def removed_at_ms(self, path: str) -> int | None:
         """Return since when VACUUM may wait for a file of messages, in milliseconds; None where the table has it.
 
@@ -187,7 +215,7 @@ class FollowedTable:
 
     def goes_on(self, body: Followed) -> None:
         """Go on behind another version, or with other columns (R148)."""
-        self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns)
+        self.columns = FollowedColumns(body.table, self.columns.publisher, body.columns, body.texts)
         if (body.version, body.token) != self.last:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last, self.begins_with_files = _last_read(body), body.beginning
@@ -283,18 +311,34 @@ def _refuse_other_columns(known: FollowedTable, commit: TableCommit, message_typ
             raise _changed(known, commit, message_type, f"column '{name}' is gone, or is another one of that name.")
         if found[1] != kind:
             raise _changed(known, commit, message_type, f"column '{name}' is {found[1] or 'of an unknown type'} instead of {kind}.")
+        if name in known.columns.texts and physical not in commit.meaning.partition:
+            # In a file it has no text.
+            raise _changed(known, commit, message_type, f"the table is not partitioned by column '{name}' any more.")
 
 
 def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: str, entering: Sequence[TableFile]) -> None:
     """Refuse files of which a column of the message type could be read in two ways."""
-    moments = {physical: name for name, physical, kind in known.columns.columns if kind == "TIMESTAMP"}
     for file in entering:
         if file.deleted is None:
             raise _unsupported(known, commit, message_type, f"file '{file.path}' is added with a deletion vector.")
-        for physical, value in file.partition.items():
-            if value and physical in moments and _ZONE.search(value) is None:
-                reason = f"the partition value {value!r} of column '{moments[physical]}' has no time zone."
-                raise _unsupported(known, commit, message_type, reason)
+        reason = without_zone(known.columns, file.partition)
+        if reason is not None:
+            raise _unsupported(known, commit, message_type, reason)
+
+
+def without_zone(columns: FollowedColumns, partition: Mapping[str, str | None]) -> str | None:
+    """Return why partition values could be read in two ways, and what to do then; None where they cannot (R150).
+
+    A writer may leave the zone out, and each reader takes its own then, or UTC.
+    """
+    for name, physical, kind in columns.columns:
+        value = partition.get(physical)
+        if value and kind == "TIMESTAMP" and name not in columns.texts and _ZONE.search(value) is None:
+            return (
+                f"the partition value {value[:100]!r} of column '{name}' has no time zone, so it may be any of several moments. "
+                "Declare that column as STRING in `columns`, and apply: then its messages have the text."
+            )
+    return None
 
 
 def _changed(known: FollowedTable, commit: TableCommit, message_type: str, reason: str) -> JournalError:
@@ -306,6 +350,18 @@ def _unsupported(known: FollowedTable, commit: TableCommit, message_type: str, r
     place, next_step = f" from version {commit.version} on", way_on(message_type, commit.version + 1)
     facts = {"table": known.columns.table, "message_type": message_type, "place": place, "reason": reason}
     return JournalError("TABLE_UNSUPPORTED", next_step=next_step, **facts)
+
+
+def not_entered(trouble: JournalError, message_type: str, version: int) -> JournalError:
+    """Return the refusal of a commit that cannot enter: where a file of it is missing or damaged, with the way on (R148)."""
+    if trouble.code not in MESSAGE_FILE_CODES:
+        return trouble
+    next_step = (
+        f"Version {version} of the table, which message type '{message_type}' follows, brings that file, and neither it nor what "
+        "follows enters without it. Restore the file, or skip the version: "
+        f"`sparkq follow JOURNAL {message_type} --from {version + 1}`."
+    )
+    return JournalError(trouble.code, **{**trouble.facts, "next_step": next_step})
 
 
 def way_on(message_type: str, version: int) -> str:

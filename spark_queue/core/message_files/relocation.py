@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Foreign, MergedFile, Moved, MovedRows, Ranges, Record, Retired
@@ -50,6 +51,21 @@ class MissingFile:
     path: str
     #: The first bookmark of it.
     first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncopiedFile:
+    """A file of a followed table that could not be copied, and that is tried again later."""
+
+    message_type: str
+    #: The first bookmark of it.
+    first: int
+    #: The text of the refusal.
+    trouble: str
+
+
+#: What upkeep finds of a file of a followed table.
+FileFinding: TypeAlias = CopiedFile | MissingFile | UncopiedFile
 
 
 @dataclass(slots=True)

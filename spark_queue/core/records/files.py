@@ -25,7 +25,6 @@ class Entered(Body, frozen=True, kw_only=True):
     kind = Kind.ENTERED
     about = About.FILES
     reads_on = True
-    newest_version = 2
 
     #: Path of the file, relative to its table, and its number of messages.
     path: TablePath
@@ -54,11 +53,6 @@ class Entered(Body, frozen=True, kw_only=True):
     row_id: Number | None = None
     #: Its rows that were deleted before it entered: their bookmarks are of no message.
     absent: NumberRanges = ()
-
-    @property
-    def version_stored(self) -> int:
-        """Version 2 where the file is in a table that is followed: who knows version 1 alone would look for it in the journal."""
-        return 1 if self.partition is None else 2
 
 
 class Named(Body, frozen=True, kw_only=True):
@@ -101,17 +95,11 @@ class Moved(Body, frozen=True, kw_only=True):
     kind = Kind.MOVED
     about = About.TYPE
     reads_on = True
-    newest_version = 2
 
     #: Of the commit that merged them; where they were copied, the last one that left a record, and its token.
     version: Number
     token: Text
     files: tuple[MergedFile, ...]
-
-    @property
-    def version_stored(self) -> int:
-        """Version 2 where files were copied: who knows version 1 alone would read messages that the copies do not have."""
-        return 1 if all(file.kept is None for file in self.files) else 2
 
 
 class Retired(Body, frozen=True):

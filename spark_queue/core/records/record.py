@@ -20,7 +20,7 @@ from spark_queue.errors import JournalError
 #: Version of what is stored; a journal that says a higher one is refused.
 FORMAT = 1
 
-#: Version of the form of most bodies, which is stored with them; a higher one than its kind has is refused.
+#: Version of the form of bodies, which is stored with each; a higher one is refused.
 BODY_VERSION = 1
 
 #: The class of each kind that is known here.
@@ -62,18 +62,11 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     settles: ClassVar[bool] = False
     #: Whether its message log is read on behind its version.
     reads_on: ClassVar[bool] = False
-    #: The newest version of its form that is known here.
-    newest_version: ClassVar[int] = BODY_VERSION
 
     #: Id of the request that made it; empty for a timer's work.
     request: str = ""
     #: The caller of a change that somebody asked for by hand: principal, or user, and host.
     by: dict[str, str] = msgspec.field(default_factory=dict)
-
-    @property
-    def version_stored(self) -> int:
-        """The version of its form."""
-        return BODY_VERSION
 
     def __init_subclass__(cls, **_: object) -> None:
         kind = cls.__dict__.get("kind")

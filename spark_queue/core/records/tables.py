@@ -36,6 +36,9 @@ class Followed(Body, frozen=True, kw_only=True):
     #: When that commit was made, in milliseconds.
     committed: Instant
     columns: tuple[FollowedColumn, ...]
+    #: Names of columns that are declared as STRING and are of another type in the table, which is partitioned by them: each value
+    #: is the text that the log has.
+    texts: tuple[ColumnText, ...] = ()
     #: How long the table keeps a file that was removed from it before VACUUM may take it, in milliseconds.
     retention: Instant = WEEK_MS
     #: Whether the files that the table has at that version enter first.

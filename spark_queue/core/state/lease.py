@@ -82,6 +82,11 @@ class Lease:
         return self.fenced is not None and self.fenced.incarnation == self.incarnation
 
     @property
+    def is_whole(self) -> bool:
+        """Whether its rows may be read as they are: nothing of it went back, or nothing of it can; never one of at most once."""
+        return self.is_barrier or self.has_landed or len(self.leased) == len(self.rows)
+
+    @property
     def succeeded(self) -> bool:
         """Whether its batch read something, and nothing failed on it."""
         return bool(self.rows) and self.failure is None and not self.gives_back

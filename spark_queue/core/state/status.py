@@ -75,13 +75,14 @@ def _of_table(known: FollowedTable | None, place: TablePlace | None) -> dict[str
     """Return where a message type stands in the table that it follows, and what was passed over there (R141, R146, R147)."""
     if known is None:
         return {}
+    found = known.figures(place)
     return {
-        "table": known.columns.table,
-        "table_version": known.read_until if place is None else place.version,
-        "table_versions_behind": None if place is None else place.behind,
-        "table_changes": known.changes,
-        "table_rows_passed": known.changed_rows,
-        "table_set_aside": known.stopped is not None,
+        "table": found.table,
+        "table_version": found.version,
+        "table_versions_behind": found.behind,
+        "table_changes": found.changes,
+        "table_rows_passed": found.rows_passed,
+        "table_set_aside": found.trouble is not None,
     }
 
 

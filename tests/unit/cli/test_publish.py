@@ -492,7 +492,7 @@ def test_the_coordinator_that_is_named_hears_of_it(
 ) -> None:
     """By an option, or by the environment for all verbs; one that nobody could ask is refused before anything is published."""
     nudged: list[str | None] = []
-    monkeypatch.setattr(CoordinatorClient, "nudge", lambda self, _: nudged.append(self._endpoint.addresses))
+    monkeypatch.setattr(CoordinatorClient, "nudge", lambda self, *_: nudged.append(self._endpoint.addresses))
     write(file, 1)
     assert publish(sparkq, journal, file, "--coordinator", "127.0.0.1:7").code == 0
     monkeypatch.setenv(COORDINATOR_VARIABLE, "127.0.0.1:8")

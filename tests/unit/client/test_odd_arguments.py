@@ -70,8 +70,10 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
         raise AskedError
 
     # What would be asked was judged before: no coordinator is started.
-    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", ask)
+    # First those that are loaded at first use: they would keep what stands in the client then.
+    monkeypatch.setattr("spark_queue.client.catching_up.call_once", ask)
     monkeypatch.setattr("spark_queue.receiver.session.ReceiverSession.attach", ask)
+    monkeypatch.setattr("spark_queue.client.coordinator_client.call_once", ask)
     return made
 
 

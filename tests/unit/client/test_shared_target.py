@@ -238,22 +238,25 @@ def test_who_waits_no_longer_keeps_no_other_from_being_told(journal: Journal) ->
 
 def test_the_coordinator_is_told_beside_of_what_was_published(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer waits for a commit of its own; what is published until then needs one more call."""
-    told, goes_on = list[str](), threading.Event()
+    told, goes_on = list[tuple[str, int]](), threading.Event()
 
-    def nudge(client: Any, message_type: str) -> bool:
+    def nudge(client: Any, message_type: str, version: int) -> bool:
         # Others of this process may be late.
         if client._store == journal.store:
-            told.append(message_type)
+            told.append((message_type, version))
             goes_on.wait(DEADLINE_S)
         return True
 
     monkeypatch.setattr(CoordinatorClient, "nudge", nudge)
     for number in range(5):
         journal.publish(line(number), topic="LINES")
-    wait_until(lambda: told == ["lines"])
-    journal.publish(line(5), topic="LINES")
+    wait_until(lambda: len(told) == 1)
+    first = journal.publish(line(5), topic="LINES").version
+    last = journal.publish(line(6), topic="LINES").version
+    assert first is not None
     goes_on.set()
-    wait_until(lambda: told == ["lines", "lines"])
+    wait_until(lambda: told[1:] == [("lines", last)])
+    assert told[0][1] < first
 
 
 ENDS = """

@@ -130,6 +130,40 @@ def test_settlement_whose_reply_was_lost_counts_its_messages_as_repeated(world: 
     assert again(world, settle) == replies.Settled(repeated=5)
 
 
+def pieces_of(call: Call) -> list[dict[str, Any]] | None:
+    return None if call.pieces is None else call.pieces.to_pylist()
+
+
+def test_the_rows_of_a_lease_come_with_it_as_they_are_told_to_who_asks(world: World) -> None:
+    """P1: so that a stream need not ask; a lease that is given again has them, too."""
+    world.publish(3)
+    planner = Planner(world)
+    granted, given_again = planner.next_call(limit=2), planner.next_call()
+    for call in (granted, given_again):
+        world.loop.step([call])
+    asked = world.call(commands.Rows, lease=1, **planner.planner())
+    world.loop.step([asked])
+    assert [piece["rows"] for piece in pieces_of(asked) or ()] == [2]
+    assert pieces_of(granted) == pieces_of(given_again) == pieces_of(asked)
+
+
+def test_rows_that_have_to_be_asked_for_do_not_come_with_their_lease() -> None:
+    """R16, P2: who asks first gets those of an at-most-once queue; and a lease of which something went back is resumed."""
+    queues = {"WORK": {**DEFINITIONS["queues"]["WORK"], "semantics": "at-most-once"}}
+    once, world = World({**DEFINITIONS, "queues": queues}), World()
+    given = []
+    for each in (once, world):
+        each.publish(3)
+        planner = Planner(each)
+        for _ in range(2):
+            call = planner.next_call()
+            each.loop.step([call])
+            assert isinstance(call.reply, replies.Granted)
+            given.append(call.pieces is not None)
+            each.ask(commands.Settle, queue="WORK", outcomes=(commands.OutcomeRows(outcome="cancel", ranges=((0, 1),)),))
+    assert given == [False, False, True, False]
+
+
 def test_rows_of_a_barrier_say_how_often_its_subscription_was_given_it() -> None:
     """DESIGN 8: the counts of a barrier are those of each subscription."""
     world = World({**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], "barrier": "kind = close"}}})

@@ -107,6 +107,29 @@ def test_a_nudge_after_a_silence_is_heard_at_once_and_makes_no_more_looks(world:
     assert looks.total() <= 3, "who nudged will nudge again"
 
 
+def test_a_nudge_that_tells_its_version_lets_nobody_look_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows is found by its own nudge, or by the next look that is due."""
+    asked: list[int] = []
+    tail = MemoryMessageLog.tail
+
+    def watched(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
+        for version, entry in enumerate((*tail(log, after_version), None), start=after_version + 1):
+            asked.append(version)
+            if entry is None:
+                return
+            yield entry
+
+    planner = Planner(world)
+    monkeypatch.setattr(MemoryMessageLog, "tail", watched)
+    for _ in range(3):
+        world.publish(1)
+    versions = [entry.version for entry in world.storage.entries["json"]][-3:]
+    for version in (versions[1], versions[0], versions[2]):
+        world.loop.step([world.call(wire.Nudge, message_type="json", log_version=version)])
+    assert asked == versions
+    assert planner.next().messages == 3
+
+
 def test_polls_that_wait_for_long_end_together_after_one_look_at_the_control_log(world: World) -> None:
     planners = [Planner(world, f"s{number}") for number in range(5)]
     checks = [0]

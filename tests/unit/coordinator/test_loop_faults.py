@@ -426,7 +426,9 @@ def test_only_what_is_set_aside_can_be_revived(two: World) -> None:
         wire.raise_failed(two.ask(commands.Revive, queue="WORK"))
     assert code_of(two.ask(commands.Revive, queue="WROK")) == "UNKNOWN_QUEUE"
     two.loop._engine.state.note_fault("WORK", ZeroDivisionError("a bug"))
-    two.loop._engine.state.troubles["WORK"] = JournalError("MESSAGE_FILE_MISSING", file="f", path="p", reason="it is gone.")
+    two.loop._engine.state.troubles["WORK"] = JournalError(
+        "MESSAGE_FILE_MISSING", file="f", path="p", reason="it is gone.", next_step=""
+    )
     assert code_of(two.ask(commands.Revive, queue="WORK")) == "MESSAGE_FILE_MISSING"
 
 

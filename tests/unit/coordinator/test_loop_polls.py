@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.coordinator import loop
+from spark_queue.coordinator.inbox import Call
 from spark_queue.coordinator.loop import POLLED_MS, ROUND_MS
 from spark_queue.core import commands, replies
 from spark_queue.core.message_files.segment import Segment, TraitRequest
@@ -29,6 +31,21 @@ def test_a_long_poll_waits_and_is_served_by_a_nudge(world: World) -> None:
     world.loop.step([nudge])
     assert isinstance(poll.reply, replies.Granted)
     assert (poll.reply.messages, nudge.reply) == (2, replies.Done())
+
+
+def test_whoever_waits_for_messages_hears_before_their_publisher(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    poll, told, answer = Planner(world).next_call(wait_ms=1_000), list[Call](), Call.answer
+
+    def note(call: Call, reply: wire.AnyReply | None, pieces: pa.Table | None = None) -> None:
+        told.append(call)
+        answer(call, reply, pieces)
+
+    monkeypatch.setattr(Call, "answer", note)
+    world.loop.step([poll])
+    world.publish(2)
+    nudge = world.call(wire.Nudge, message_type="json")
+    world.loop.step([nudge])
+    assert told == [poll, nudge]
 
 
 def test_of_too_many_polls_the_oldest_waits_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_a_commit_enters_as_a_whole_or_not_at_all(
 
     def missing(segment: Segment, queues: Any) -> Any:
         if segment.path == both.added[0].path:
-            raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path="memory", reason="it is gone.")
+            raise JournalError("MESSAGE_FILE_MISSING", file=segment.path, path="memory", reason="it is gone.", next_step="")
         return real(segment, queues)
 
     monkeypatch.setattr(source, "traits", missing)

@@ -71,7 +71,7 @@ class _Ear(flight.ServerMiddlewareFactory):
 def answers_anybody(frame: bytes, _: Headers, address: str) -> bytes:
     journal = wire.decode_envelope(frame).journal
     pong = wire.Pong(journal=journal, epoch=1, pid=1, recovering=False, address=address, wants_token=True, proof="trust me")
-    return wire.encode(pong)
+    return wire.encode_answer(pong)
 
 
 def send(address: str, frame: bytes, headers: dict[str, str]) -> bytes:
@@ -160,7 +160,7 @@ def test_who_introduces_itself_may_ask_nothing_else(server: Server) -> None:
     """Who reads the definitions knows the hash of a token, and so can introduce itself as its principal."""
     introduction = Meeting(key=key_of(PRINCIPALS), journal_id="j", location="p").introduce(is_principal=True)
     headers = {PROOF_HEADER: introduction.header(), LOCATION_HEADER: "p"}
-    assert isinstance(wire.decode_reply(send(server.address, PING, headers)), wire.Pong)
+    assert isinstance(wire.read_answer(memoryview(send(server.address, PING, headers)))[0], wire.Pong)
     with pytest.raises(flight.FlightUnauthenticatedError):
         send(server.address, wire.encode(commands.Purge(journal="j", request="r", queue="Q")), headers)
 

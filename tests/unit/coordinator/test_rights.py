@@ -26,6 +26,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.Attach: {**PLANNER, "ack_mode": "auto", "max_backlog": 5},
     commands.Next: {**PLANNER, "finished": 0, "limit": 5},
     commands.Rows: {**PLANNER, "lease": 0},
+    commands.RowsTaken: {**PLANNER, "lease": 0},
     commands.Renew: {**PLANNER, "lease": 0},
     commands.Leave: PLANNER,
     commands.SettleHeld: {**WHO, "outcomes": (commands.OutcomeRows(outcome="acknowledge", ranges=((0, 1),), lease=1),)},
@@ -58,6 +59,7 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.ReturnWithout: {"peer": "B"},
     commands.Restored: {"origin": "o"},
     wire.Nudge: {"message_type": "json"},
+    wire.LookForFiles: {"message_type": "json"},
     wire.AwaitPublish: {"message_type": "json", "after_version": 0, "wait_ms": 0},
     wire.Stop: {},
     wire.AskPeers: {},
@@ -112,7 +114,8 @@ def test_every_command_has_a_sample() -> None:
 def test_the_right_of_each_command() -> None:
     """R12: what may be asked by whom, once more, since a command that says nothing needs the highest right."""
     of = {right: {each.__name__ for each in SAMPLES if each.right == right} for right in (*RIGHTS, None)}
-    of_planners = "DrawIncarnation Attach Next Rows Renew Leave SettleHeld StartRun EndRun Prove Prepare AwaitPublish".split()
+    of_planners = "DrawIncarnation Attach Next Rows RowsTaken Renew Leave SettleHeld StartRun EndRun Prove Prepare".split()
+    of_planners += ["AwaitPublish", "LookForFiles"]
     assert of[READ] == set(of_planners)
     by_hand = "Settle SettleWhere Purge FindDeadLetters Redrive Unsubscribe Pause Unpause".split()
     assert of[CHANGE] == {*by_hand, "Landed", "Fenced", "SinkUnreadable", "FindAttempts"}
@@ -219,6 +222,7 @@ def test_a_subscription_is_its_principals() -> None:
         commands.Attach,
         commands.Next,
         commands.Rows,
+        commands.RowsTaken,
         commands.Renew,
         commands.Leave,
         commands.StartRun,

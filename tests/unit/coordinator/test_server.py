@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -64,7 +65,7 @@ def send(connection: Connection, frame: bytes) -> wire.AnyReply:
     # The stubs say text here; Flight takes bytes.
     options = flight.FlightCallOptions(timeout=30.0, headers=connection._headers)  # type: ignore[arg-type]
     (result,) = connection._client.do_action(flight.Action(wire.ACTION, frame), options)
-    return wire.decode_reply(result.body.to_pybytes())
+    return wire.read_answer(memoryview(result.body))[0]
 
 
 def test_until_it_has_recovered_every_call_but_a_ping_is_told_so(server: Server) -> None:
@@ -107,11 +108,10 @@ def test_a_call_is_answered_by_the_loop_with_its_rows_beside_the_reply(admission
     admission.open(inbox)
     table = pa.table({"bookmark": pa.array(range(1_000_000), pa.int64())})
     thread = serve_one(inbox, replies.RowsOf(message_type="json", lease=1, leased_until_ms=5), table)
-    reply, parts = connection.call(NUDGE, timeout_s=60.0)
+    reply, rows = connection.call(NUDGE, timeout_s=60.0)
     thread.join()
     assert reply == replies.RowsOf(message_type="json", lease=1, leased_until_ms=5)
-    assert len(parts) > 1
-    assert pa.ipc.open_stream(b"".join(parts)).read_all().equals(table)
+    assert pa.ipc.open_stream(rows).read_all().equals(table)
 
 
 def test_a_call_that_the_loop_sends_away_finds_nobody(admission: Admission, connection: Connection) -> None:
@@ -180,6 +180,22 @@ def test_a_malformed_frame_is_refused_by_name_and_the_server_goes_on(server: Ser
     assert isinstance(reply, wire.Failed)
     assert reply.code == "FRAME_MALFORMED"
     assert connection.ping(timeout_s=60.0) is Presence.SERVES
+
+
+def test_a_caller_of_another_version_is_told_so_as_it_is_met_and_its_token_is_not_to_blame(
+    server: Server, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = wire.encode
+
+    def of_tomorrow(message: commands.Command | replies.Reply) -> bytes:
+        return encode(msgspec.structs.replace(message, version=2) if isinstance(message, commands.Command) else message)
+
+    monkeypatch.setattr(wire, "encode", of_tomorrow)
+    with pytest.raises(CoordinatorError, match=r"VERSIONS_DIFFER.*has version 2, and the coordinator of journal j knows version 1"):
+        connection.call(NUDGE, timeout_s=60.0)
+    # A starter that took it for gone would depose it.
+    with pytest.raises(CoordinatorError, match="VERSIONS_DIFFER"):
+        ping(server.address, "j", "p", 5.0)
 
 
 def test_an_oversized_frame_is_refused_by_name_on_both_sides(connection: Connection) -> None:

@@ -146,7 +146,7 @@ def test_every_call_is_refused_without_a_token_and_none_reaches_the_loop(serve: 
     assert inbox.take(0.0) == []
     heard = threading.Thread(target=lambda: inbox.take(WAIT_S)[0].answer(replies.Done()))
     heard.start()
-    assert caller(served).call(wire.Stop(journal="j", request="r"), timeout_s=WAIT_S) == (replies.Done(), [])
+    assert caller(served).call(wire.Stop(journal="j", request="r"), timeout_s=WAIT_S) == (replies.Done(), b"")
     heard.join()
 
 

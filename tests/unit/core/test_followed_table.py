@@ -130,6 +130,21 @@ def test_a_column_of_ours_that_is_another_one_stops_the_type(columns: dict[str, 
         judged(table(), commit(file("a"), meaning=replace(MEANING, columns=columns)), KEEP)
 
 
+def test_a_partition_column_that_is_read_as_text_stays_one() -> None:
+    """R147, R150: in a file it would have another text, and its values need no zone as long as the log has them."""
+    body = Followed(table="/lake/orders", id="t", version=5, token="five", committed=1_000, columns=COLUMNS, texts=("at",))
+    known = FollowedTable(body)
+    parted = file("a", partition={"at": "2026-01-01 00:00:00"})
+    assert entering(known, commit(parted, meaning=replace(MEANING, partition=("at",)))) == ["a"]
+    with pytest.raises(JournalError, match="TABLE_CHANGED.*not partitioned by column 'at' any more"):
+        judged(known, commit(file("b"), meaning=MEANING))
+    with pytest.raises(JournalError, match="TABLE_UNSUPPORTED.*'2026-01-01 00:00:00' of column 'at' has no time zone"):
+        judged(table(), commit(parted))
+    assert entering(table(), commit(file("a", partition={"at": "2026-01-01T00:00:00Z"}), file("b", partition={"at": ""}))) == [
+        "a", "b",
+    ]  # fmt: skip
+
+
 def test_a_column_that_is_renamed_or_added_passes_and_is_recorded() -> None:
     """R145: whoever takes a column in looks at the table as it was at the last version that left a record."""
     meaning = replace(MEANING, columns={**MEANING.columns, "col-1": ("number", "BIGINT"), "y": ("y", "STRING")})

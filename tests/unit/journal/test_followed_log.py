@@ -18,10 +18,12 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.records import Followed, Record, Stopped
 from spark_queue.errors import ConfigError, JournalError
+from spark_queue.journal import table_look
 from spark_queue.journal.folder import of_table
 from spark_queue.journal.followed_log import FollowedLog, token_of
 from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_look import completed, look, look_further
 
@@ -287,6 +289,35 @@ def test_columns_are_read_wider_where_nothing_is_lost(table: Table, columns: str
         return
     with pytest.raises(ConfigError, match=f"TABLE_COLUMNS_DIFFER.*{found}"):
         table.followed(columns=columns)
+
+
+@pytest.mark.parametrize(
+    ("declared", "found"),
+    [
+        ("STRUCT<a: INT, b: STRING>", True),
+        ("STRUCT<b: STRING>", True),
+        ("STRUCT<a: BIGINT, b: STRING>", True),
+        ("STRUCT<b: STRING, a: INT>", False),
+        ("STRUCT<a: INT, c: STRING>", False),
+        ("STRUCT<c: STRING>", False),
+        ("STRUCT<A: INT>", False),
+        ("STRUCT<a: SMALLINT>", False),
+        ("STRUCT<a: INT NOT NULL>", False),
+        ("INT", False),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "ARRAY<{}>", "MAP<STRING, {}>", "STRUCT<x: {}>", "MAP<STRING, ARRAY<STRUCT<x: {}>>>"])
+def test_a_struct_of_the_table_has_the_declared_fields_and_maybe_others(form: str, declared: str, *, found: bool) -> None:
+    """R142: wherever it stands in the type; they are found by their names, in their order."""
+    there, wanted = (user_schema(f"c {form.format(each)}").field(0).type for each in ("STRUCT<a: INT, b: STRING>", declared))
+    assert table_look._fits(there, wanted) is found
+
+
+def test_a_struct_that_is_a_key_of_a_map_is_read_with_all_of_its_fields() -> None:
+    """R142: without one of them two keys could be the same."""
+    there, wanted = (user_schema(f"c MAP<{each}, INT>").field(0).type for each in ("STRUCT<a: INT, b: STRING>", "STRUCT<a: INT>"))
+    assert not table_look._fits(there, wanted)
+    assert table_look._fits(there, there)
 
 
 def test_what_a_type_follows_cannot_be_changed_but_for_columns(table: Table, tmp_path: Path) -> None:

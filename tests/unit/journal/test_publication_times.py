@@ -101,6 +101,16 @@ def test_nothing_was_published_before_the_journal_was_made(disk: Disk) -> None:
     assert published_ms(reign) == [NOW_MS - 9 * DAY_MS]
 
 
+def test_coordinator_that_was_told_of_a_version_has_not_seen_the_head_by_it(disk: Disk) -> None:
+    reign = Reign(disk, epoch=1)
+    for number in range(2):
+        publish(disk, number, NOW_MS - 2 * HOUR_MS + number)
+    assert not reign.entrance.admit("order", now_ms=NOW_MS - HOUR_MS, until=1)
+    assert published_ms(reign) == [NOW_MS - 2 * HOUR_MS]
+    reign.enter()
+    assert published_ms(reign) == [NOW_MS - 2 * HOUR_MS, NOW_MS - 2 * HOUR_MS + 1]
+
+
 def test_coordinator_that_has_seen_the_head_knows_that_what_follows_came_later(disk: Disk) -> None:
     """While one runs, no publisher's clock makes its messages old."""
     reign = Reign(disk, epoch=1)

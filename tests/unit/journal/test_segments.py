@@ -6,14 +6,17 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 from hypothesis import example, given
+from msgspec import structs
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import Counts
+from spark_queue.core.bitmaps.order_key import OrderKeys
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.journal.pieces import PIECES, cut_pieces
+from spark_queue.journal.pieces import PIECES, cut_pieces, cut_places
 
 BOOKMARKS = st.sets(st.integers(min_value=0, max_value=60))
 
@@ -73,6 +76,21 @@ def test_pieces_are_what_counting_row_by_row_gives(
     table = cut_pieces(segments, BitMap64(rows), deliveries, cancels)
     assert table.schema == PIECES
     assert [tuple(row.values()) for row in table.to_pylist()] == by_row(segments, rows, deliveries, cancels)
+    places = cut_places(segments, BitMap64(rows), deliveries, cancels)
+    assert [structs.astuple(place) for place in places] == [
+        (*row, None, None) for row in by_row(segments, rows, deliveries, cancels)
+    ]
+
+
+@given(cuts=st.sets(st.integers(min_value=1, max_value=60), max_size=3), rows=BOOKMARKS, keyed=BOOKMARKS)
+def test_places_have_the_key_of_each_row(cuts: set[int], rows: set[int], keyed: set[int]) -> None:
+    order_keys = OrderKeys()
+    hashes = np.array([bookmark % 3 for bookmark in sorted(keyed)], dtype=np.uint64)
+    order_keys.add(np.array(sorted(keyed), dtype=np.int64), hashes)
+    segments = make_segments([0, *sorted(cuts), 61])
+    places = cut_places(segments, BitMap64(rows), Counts(), Counts(), order_keys=order_keys)
+    told = {place.bookmark + number: key for place in places for number, key in enumerate(place.keys or ())}
+    assert told == {row: row % 3 if row in keyed else None for row in rows}
 
 
 @example(rows={0, 1, 2, 3}, pulled=[(1, 2, "v")])

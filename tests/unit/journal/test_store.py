@@ -79,15 +79,32 @@ def test_objects_are_written_read_listed_and_deleted(place: Path) -> None:
 
 
 def test_a_store_that_lists_also_what_stands_before_the_place_it_was_told_to_begin_at_is_not_believed(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = Store(str(place))
-    store.make_folder("a")
+    store = Store("memory:///listed")
     for key in ("a/1", "a/2", "a/3"):
         store.write(key, b"")
     listed = obstore.list
     monkeypatch.setattr(obstore, "list", lambda found, prefix, **_: listed(found, prefix))
     assert [entry.key for entry in store.list("a", after="a/1")] == ["a/2", "a/3"]
+
+
+def test_a_listing_of_a_disk_follows_links_once_and_leaves_out_drafts_and_what_leads_to_nothing(place: Path) -> None:
+    """Where the folders of a journal lie is up to who set it up."""
+    store, elsewhere = Store(str(place)), place / "elsewhere"
+    elsewhere.mkdir()
+    store.make_folder("a")
+    (place / "a" / "there").symlink_to(elsewhere)
+    (elsewhere / "round").symlink_to(place / "a")
+    (elsewhere / "file").write_bytes(b"xy")
+    (place / "a" / "linked").symlink_to(elsewhere / "file")
+    (place / "a" / "lost").symlink_to(elsewhere / "none")
+    for name in ("1.json", "1.json#123", "1#x", "#", "2#3#4"):
+        (place / "a" / name).write_bytes(b"")
+    found = [(entry.key, entry.size_bytes) for entry in store.list("a")]
+    assert found == [("a/#", 0), ("a/1#x", 0), ("a/1.json", 0), ("a/2#3#4", 0), ("a/linked", 2), ("a/there/file", 2)]
+    assert store.folders("a") == ["a/there"]
+    assert [store.list("none"), store.list("a/1.json"), store.folders("none"), store.folders("a/1.json")] == [[], [], [], []]
 
 
 def test_writer_leaves_nothing_when_it_fails(place: Path) -> None:

@@ -15,7 +15,7 @@ from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, JournalError
 from spark_queue.journal.store import Store
-from spark_queue.journal.table_upkeep import LOOK_MS
+from spark_queue.journal.table_upkeep import LOOK_MS, LOOK_SOON_MS
 from spark_queue.verification.of_state import of_state
 from spark_queue.views import state_at
 from spark_queue.views.messages import read_messages
@@ -210,6 +210,44 @@ def test_a_fold_that_meets_a_missing_file_sets_the_queue_aside_until_it_is_given
     with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*none of its files is missing"):
         world.decide(commands.GiveUpFiles, message_type="orders")
     assert_folds_alike(world)
+
+
+def test_a_message_that_came_back_is_lost_as_a_reign_begins_without_its_file(tmp_path: Path) -> None:
+    """R155: nobody is granted it, or counts it, before the first round."""
+    world = entered(TableWorld(tmp_path, filter="id <> 12"))
+    world.optimize()
+    world.enter()
+    lease = world.take(1, ack_mode="explicit")
+    assert lease is not None
+    returned = commands.OutcomeRows(outcome="cancel", ranges=((0, 1),), lease=lease.number)
+    world.decide(commands.Settle, queue="WORK", outcomes=(returned,))
+    world.prove(lease)
+    assert world.rows(State.AVAILABLE) == [0, 1, 3, 4]
+    world.vacuum()
+    world.begin()
+    world.decide(commands.GiveUpFiles, message_type="orders")
+    world.begin()
+    assert (world.rows(State.AVAILABLE), letters(world)) == ([], [0])
+
+
+def test_a_file_that_a_consumer_did_not_find_is_looked_for_soon(tmp_path: Path) -> None:
+    """R155: though not at each complaint."""
+    world = entered(TableWorld(tmp_path))
+    world.optimize()
+    world.enter()
+    world.wait(ms=1)
+    Path(world.table, world.segment(0).path).unlink()
+    world.wait(ms=LOOK_SOON_MS)
+    assert letters(world) == []
+    world.journal.look_for_files("orders")
+    world.wait(ms=1)
+    assert letters(world) == [0, 1, 2]
+    Path(world.table, world.segment(3).path).unlink()
+    world.journal.look_for_files("orders")
+    world.wait(ms=LOOK_SOON_MS - 1)
+    assert letters(world) == [0, 1, 2]
+    world.wait(ms=1)
+    assert letters(world) == [0, 1, 2, 3, 4]
 
 
 def test_what_is_leased_as_its_file_is_given_up_is_lost_after_the_lease(tmp_path: Path) -> None:

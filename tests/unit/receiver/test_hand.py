@@ -91,6 +91,13 @@ def test_once_nothing_is_left_to_hand_out_more_is_asked_for_as_soon_as_there_is_
     assert (hand.room, hand.wants_more, hand.limit) == (1, True, 10)
 
 
+def test_one_call_asks_for_no_more_than_its_answer_can_hold() -> None:
+    hand = Hand("Q", max_backlog=1_000_000)
+    assert (hand.room, hand.limit) == (1_000_000, 10_000)
+    hand.add(1, messages(1, range(10_000)), until_s=60)
+    assert (hand.wants_more, hand.limit) == (True, 10_000)
+
+
 def test_beside_lost_messages_no_more_is_asked_for_than_there_is_room_for(hand: Hand) -> None:
     """The coordinator does not count them any more, but they are in work."""
     hand.add(1, messages(1, range(10)), until_s=60)

@@ -18,9 +18,12 @@ from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store
 from spark_queue.replication.copying import Copier
 from spark_queue.replication.news import PeerFold
-from tests.records import record_of, replaced
+from tests.records import ENTERED, record_of, replaced
 
-DEFINITIONS = {"message_types": {"json": {"topics": ["T"]}}, "queues": {"WORK": {"underlying_topic": "T"}}}
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "message_types": {"json": {"topics": ["T"]}},
+    "queues": {"WORK": {"underlying_topic": "T"}},
+}
 
 
 def peer(messages: int, origins: tuple[OriginRows, ...] = ()) -> PeerFold:
@@ -49,6 +52,45 @@ def test_what_tells_others_nothing_is_no_news() -> None:
     detail = {"incarnation": [1, 1], "call": 2, "limit": 5}
     assert peer(5).fold(record_of(kind=Kind.GRANTED, record=3, queue="WORK", subscription="s", lease=1, detail=detail)) is None
     assert peer(5).fold(record_of(kind=Kind.REMOVED, record=3, queue="OTHER", ranges=((0, 1),), reason="acknowledged")) is None
+
+
+def of_table(kind: Kind, record: int, **facts: Any) -> Record:
+    """Return a record of messages of a table that the peer follows, if it is as its definitions say."""
+    return record_of(kind=kind, record=record, message_type="sale", ranges=((0, 3),), **facts)
+
+
+def test_messages_of_a_table_that_the_peer_follows_are_passed_over() -> None:
+    """R149: nobody pulls them, and all else that the peer says counts."""
+    types = {**DEFINITIONS["message_types"], "sale": {"table": "/lake/sales", "columns": "id BIGINT"}}
+    queues = {"SALES": {"underlying_topic": "sale", "dead_letter_queue": "LATE"}, "LATE": {"message_type": "sale"}}
+    table = {"message_types": types, "queues": {**DEFINITIONS["queues"], **queues}}
+    fold = peer(5)
+    fold.fold(record_of(kind=Kind.DEFINITIONS_APPLIED, record=3, detail={"definitions": table, "resets": {}}))
+    file = {**ENTERED, "path": "country=NL/part-1.parquet", "rows": 3, "topics": ["sale", "sale"], "partition": {"country": "NL"}}
+    copied = {
+        "version": 2,
+        "token": "t",
+        "files": [{"path": "../x", "from": [["country=NL/part-1.parquet", 0, 3, 0]], "kept": [[0, 1]]}],
+    }
+    lost: dict[str, Any] = {"ranges": ((1, 3),), "reason": Removal.LOST}
+    told = [
+        of_table(Kind.ENTERED, 4, detail=file),
+        of_table(Kind.MOVED, 5, detail=copied),
+        of_table(Kind.RETIRED, 6),
+        record_of(kind=Kind.REMOVED, record=7, queue="SALES", **lost),
+        record_of(kind=Kind.REMOVED, record=8, queue="LATE", **lost),
+    ]
+    assert [fold.fold(record) for record in told] == [None] * 5
+    assert fold.message_types["sale"].entered_until == 0
+    assert (
+        fold.fold(record_of(kind=Kind.REMOVED, record=9, queue="WORK", ranges=((1, 3),), reason=Removal.ACKNOWLEDGED)) is not None
+    )
+
+
+def test_a_file_in_a_table_that_no_definition_of_the_peer_follows_is_refused() -> None:
+    file = {**ENTERED, "path": f"{1:032}.parquet", "partition": {}}
+    with pytest.raises(JournalError, match=r"PEER_REFUSED.*record 3 \(entered\) is refused, because its file is in a table"):
+        peer(5).fold(record_of(kind=Kind.ENTERED, record=3, message_type="json", ranges=((5, 6),), detail=file))
 
 
 def test_what_is_in_no_queue_of_the_peer_is_told_by_its_origin() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from spark_queue.core.definitions import parsing
@@ -23,7 +24,9 @@ from spark_queue.replication.peer_log import PeerLog
 from spark_queue.replication.puller import Puller
 from spark_queue.replication.validation import Fit
 from tests.fake_clock import FakeClock
+from tests.golden.lake import LakeTable
 from tests.records import record_of
+from tests.sites_on_disk import DiskInstance
 from tests.unit.journal.journal_on_disk import Disk
 from tests.unit.replication.test_changed_definitions import defined
 
@@ -267,3 +270,26 @@ def test_what_did_not_reach_somebody_is_not_taken_back_before_he_was_read() -> N
     known["c"] = defined("c", ["b"])
     fit.look(known["a"])
     assert fit.changed == []
+
+
+def test_a_peer_that_follows_a_table_is_pulled_without_its_rows(tmp_path: Path) -> None:
+    """R149."""
+    clock = FakeClock()
+    table = LakeTable(tmp_path / "lake", now_ms=clock.wall_ms())
+    table.append(1, 2, 3, now_ms=clock.wall_ms())
+    shared: dict[str, Any] = {
+        "message_types": {"json": {"topics": ["T"]}, "sale": {"table": str(table.path), "from": "beginning"}},
+        "queues": {"WORK": {"underlying_topic": "T"}, "SALES": {"underlying_topic": "sale"}},
+    }
+    peers = {name: {name: {"journal": str(tmp_path / name), "topics": ["T"], "queues": ["WORK"]}} for name in ("here", "there")}
+    there = DiskInstance(tmp_path / "there", clock, {**shared, "journal": {"instance": "there"}, "peers": peers["here"]})
+    here = DiskInstance(tmp_path / "here", clock, {**shared, "journal": {"instance": "here"}, "peers": peers["there"]})
+    there.publish_rows(pa.table({"value": ["{}", "{}"]}))
+    assert (there.known.entered_until, there.state.message_types["sale"].entered_until) == (2, 3)
+    assert here.pull() is None
+    table.append(4, now_ms=clock.wall_ms())
+    there.publish_rows(pa.table({"value": ["{}"]}))
+    assert here.pull() is None
+    # Its own rows of the same table came by its own look.
+    here.enter()
+    assert (here.known.entered_until, here.state.message_types["sale"].entered_until) == (3, 4)

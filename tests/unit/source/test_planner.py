@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from spark_queue.client import coordinator_client
+from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
-from spark_queue.errors import CoordinatorError
+from spark_queue.errors import CoordinatorError, LeaseError
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
@@ -16,6 +18,7 @@ from spark_queue.source.planner import QueuePlanner
 
 PERIOD_MS = 60_000
 ROWS: Any = object()
+PIECES: Any = object()
 
 
 class Client:
@@ -30,6 +33,10 @@ class Client:
         self.timeouts: list[float | None] = []
         self.closed = False
         self.lease = 7
+        #: The places that come with a grant.
+        self.pieces: Any = None
+        #: Set once the word is there that rows were taken.
+        self.told = threading.Event()
         self.refusal: Exception | None = None
         self.made.append(self)
 
@@ -41,12 +48,17 @@ class Client:
                 incarnation=(2, 5), lease_period_ms=PERIOD_MS, message_type="json", columns="value STRING", at_most_once=False
             )
         if isinstance(request, commands.Next):
-            return replies.Granted(lease=self.lease, messages=1, leased_until_ms=0, lease_period_ms=PERIOD_MS // 2, status=None)
+            return replies.Granted(lease=self.lease, messages=1, leased_until_ms=9, lease_period_ms=PERIOD_MS // 2, status=None)
+        if isinstance(request, commands.RowsTaken):
+            self.told.set()
         if isinstance(request, commands.Renew):
             return replies.Renewed(lease_period_ms=PERIOD_MS * 2)
-        if isinstance(request, commands.Leave) and (refusal := type(self).made[0].refusal) is not None:
+        if isinstance(request, commands.Leave | commands.RowsTaken) and (refusal := type(self).made[0].refusal) is not None:
             raise refusal
         return replies.Done()
+
+    def next_with_rows(self, request: Any) -> Any:
+        return self.call(request), self.pieces
 
     def rows(self, request: Any) -> Any:
         self.heard.append(request)
@@ -89,6 +101,14 @@ def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewe
     return planner, Client.made[0], renewer
 
 
+def granted_with_rows() -> tuple[QueuePlanner, Client]:
+    """Return a planner with lease 7, whose rows came with the grant."""
+    planner, heard, _ = seated()
+    heard.pieces = PIECES
+    planner.next(finished=0, limit=3, wait_ms=1)
+    return planner, heard
+
+
 @pytest.mark.parametrize("available_now", [False, True])
 def test_planner_attaches_with_what_it_drew_and_asks_for(client: type[Client], *, available_now: bool) -> None:
     _, heard, _ = seated(available_now=available_now)
@@ -117,6 +137,49 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
     heard.lease = 7
     planner.next(finished=7, limit=1, wait_ms=0)
     assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), (None, PERIOD_MS // 2)]
+
+
+def test_rows_that_came_with_a_grant_are_not_asked_for_and_stay_the_same(client: type[Client]) -> None:
+    """P1, P3: that Spark has them is told beside its batch, once."""
+    planner, heard = granted_with_rows()
+    given = planner.rows(7)
+    assert (given.lease, given.leased_until_ms, given.message_type, given.pieces) == (7, 9, "json", PIECES)
+    assert planner.rows(7) is given
+    assert heard.told.wait(10)
+    _, _, asked, word = heard.heard
+    assert isinstance(word, commands.RowsTaken)
+    assert (word.lease, word.call, word.incarnation) == (7, asked.call + 1, (2, 5))
+
+
+def test_rows_of_another_lease_or_of_one_that_may_have_ended_are_asked_for(
+    client: type[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner, heard = granted_with_rows()
+    assert planner.rows(6) is ROWS
+    now_ms = SystemClock().monotonic_ms()
+    monkeypatch.setattr(SystemClock, "monotonic_ms", lambda _: now_ms + PERIOD_MS // 2)
+    assert planner.rows(7) is ROWS
+    assert not heard.told.is_set()
+    planner.leave()
+    assert client.made[1].heard[0].taken == 0
+
+
+def test_a_leave_tells_of_rows_that_spark_was_given(client: type[Client]) -> None:
+    """P6: the word by itself may come too late."""
+    planner, _ = granted_with_rows()
+    planner.rows(7)
+    planner.leave()
+    assert client.made[1].heard[0].taken == 7
+
+
+def test_a_word_that_is_refused_ends_nothing(client: type[Client]) -> None:
+    """It was overtaken: its lease is proven by then."""
+    planner, heard = granted_with_rows()
+    heard.refusal = LeaseError("STALE_CALL", subscription="s", call=1, newest=2)
+    given = planner._given
+    assert given is not None
+    planner._tell(planner._numbered(commands.RowsTaken, lease=7))
+    assert planner.rows(7) is given.rows
 
 
 def test_renewal_has_no_number_and_waits_a_third_of_the_period_that_was_told_last(client: type[Client]) -> None:
