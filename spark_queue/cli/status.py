@@ -13,7 +13,7 @@ from spark_queue.cli.arguments import AsOf, QueueName, parse_as_of, parse_since
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
 from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.clock import SystemClock
-from spark_queue.errors import JournalError, counted
+from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
@@ -212,14 +212,9 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
 
 def _table_notice(row: dict[str, Any]) -> str:
     """Return how far the table was read that a queue's message type follows, and what was passed over there."""
-    behind = row["table_versions_behind"]
-    place = "" if behind is None else ", the newest" if behind == 0 else f", {behind:,} behind the newest"
-    told = (
-        f"Message type '{row['message_type']}' follows table '{row['table']}' and has read it up to version {row['table_version']}"
-    )
-    aside = ", and is set aside" if row["table_set_aside"] else ""
-    passed = (
-        f" {row['table_changes']:,} commit(s) that changed rows were passed over, with {row['table_rows_passed']:,} row(s) at most "
-        "that did not enter: `sparkq peek JOURNAL --view table_changes` shows them."
-    )
-    return counted(f"{told}{place}{aside}.{passed if row['table_changes'] else ''}")
+    from spark_queue.views.table_notice import table_notice
+
+    return table_notice(
+        row["message_type"], table=row["table"], version=row["table_version"], behind=row["table_versions_behind"],
+        is_set_aside=row["table_set_aside"], changes=row["table_changes"], rows_passed=row["table_rows_passed"],
+    )  # fmt: skip

@@ -29,7 +29,8 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
 from spark_queue.core.replies import QueueStatus
-from spark_queue.core.state import status
+from spark_queue.core.state import findings, status
+from spark_queue.core.state.findings import QueueFinding
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
@@ -473,3 +474,13 @@ def queue_status(view: JournalView, queue: str) -> QueueStatus:
     return status.queue_status(
         view.state, queue, now_ms=view.now_ms, troubles=view.troubles, damage=view.damage(queue), place=place
     )
+
+
+def queue_findings(view: JournalView, queue: str, *, is_served: bool = True) -> list[QueueFinding]:
+    """Return the findings about a queue by a view; see `core.state.findings`."""
+    if queue in view.state.troubles:
+        return [findings.of_set_aside(view.state, queue)]
+    return findings.queue_findings(
+        view.state, queue, now_ms=view.now_ms, trouble=view.troubles.get(view.state.definitions.queue(queue).message_type),
+        damage=view.damage(queue), history=view.log_history().queues.get(queue), is_served=is_served,
+    )  # fmt: skip

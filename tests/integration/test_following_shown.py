@@ -193,7 +193,7 @@ def test_the_page_of_a_journal_shows_its_tables(followed: Followed) -> None:
     page = asker_of([following(journal)]).get("/j/journal/journal").text
     section = page[page.index('id="tables"') : page.index('id="sizes"')]
     cells = re.findall(r'<td class="num">(.*?)</td>', section)
-    assert cells == ["1", "2", "0", "0"]
+    assert cells == ["1", "2", "0", "0", "1"]
     assert "sparkq follow JOURNAL orders --from 3" in section.replace("<code>", "").replace("</code>", "")
 
 

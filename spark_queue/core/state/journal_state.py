@@ -44,6 +44,8 @@ class JournalState:
         #: Queues that are set aside, and why: their messages cannot be read, since a message file is not whole, or something
         #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
+        #: Since when they are, in milliseconds, as far as a record tells.
+        self.set_aside_ms: dict[str, int] = {}
         #: Requests to a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
         #: Faults of the fold that have no record yet, by queue.

@@ -85,8 +85,8 @@ class QueueLedger:
         self.clashing = BitMap64()
         self.clash: Alarm | None = None
         self.dead_letters = DeadLetterIndex()
-        #: Whether nothing is granted until somebody says so.
-        self.paused = False
+        #: Since when nothing is granted until somebody says so; None where that is not so.
+        self.paused_since_ms: int | None = None
         self.selection = Selection()
         #: Messages on which an expression failed, from the record that brought them until the one that counts them.
         self.failing = BitMap64()
@@ -107,6 +107,11 @@ class QueueLedger:
     def is_replicated(self) -> bool:
         """Whether other instances know of its messages; they still do where it is pulled from nobody any more."""
         return self.ownership.instance != ""
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is granted until somebody says so."""
+        return self.paused_since_ms is not None
 
     @property
     def depth(self) -> int:

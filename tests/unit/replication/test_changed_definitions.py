@@ -12,8 +12,8 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.message_file import MessageFiles, fitted
@@ -155,7 +155,7 @@ def test_a_peer_that_has_the_topic_alone_is_decided_for_by_the_first_owner(
     else:
         assert "it is undecided whether it belongs there" in str(here.journal.queue("WORK").explain(0).reason)
         [alarm] = alarms(here.state, here.state.queues["WORK"]).values()
-        assert "name an `initial_owner`" in alarm.error
+        assert "name an `initial_owner`" in alarm.text
 
 
 def test_what_waits_is_told_only_once_the_log_says_so(here: Site, there: Site) -> None:
