@@ -93,8 +93,9 @@ CONFIG: dict[str, str] = {
         "{reserved} (reference/columns.md)."
     ),
     "MESSAGE_TYPE_CHANGED": (
-        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "
-        "for anything else define a new message type."
+        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended. If it never had "
+        "a message, it may begin anew: apply the definitions without it and its queues (`--remove` names each queue), put them "
+        "back with the change, and apply them again. Otherwise define a message type of another name."
     ),
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),

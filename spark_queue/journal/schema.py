@@ -130,7 +130,7 @@ def check_kept(message_type: str, before: str, columns: str) -> None:
     names = ColumnNames(user_schema(columns).names)
     gone = next((name for name in user_schema(before).names if names.find(name) is None), None)
     if gone is not None:
-        reason = f"column '{gone}' is no longer declared, but stored messages have it."
+        reason = f"column '{gone}' is no longer declared."
         raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)
 
 
