@@ -250,6 +250,10 @@ LEASE: dict[str, str] = {
         "The checkpoint names {what}, which is not {expected}. The checkpoint was copied or edited, or belongs to a restored "
         "journal. Nothing was acknowledged. Start with an empty checkpoint, or point the query at its own journal."
     ),
+    "NOTHING_TO_PROVE": (
+        "Checkpoint '{checkpoint}' has no committed batch, so there is nothing to prove: its query has not committed one yet, or "
+        "the checkpoint does not exist. If a batch was committed, check the path."
+    ),
     "LEASE_HELD": (
         "Message {bookmark} of queue '{queue}' is leased to '{holder}' until {leased_until}; with strict leasing only its "
         "holder may settle it (R38). Wait until the lease ends."
