@@ -18,7 +18,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
 from spark_queue.journal.record_table import CONTROL_SCHEMA
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.protocol.discovery import seen_at_ms
 from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
 from spark_queue.views.journal_view import JournalView, queue_status
