@@ -93,8 +93,9 @@ CONFIG: dict[str, str] = {
         "{reserved} (reference/columns.md)."
     ),
     "MESSAGE_TYPE_CHANGED": (
-        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "
-        "for anything else define a new message type."
+        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended. If it never had "
+        "a message, it may begin anew: apply the definitions without it and its queues (`--remove` names each queue), put them "
+        "back with the change, and apply them again. Otherwise define a message type of another name."
     ),
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
@@ -248,6 +249,10 @@ LEASE: dict[str, str] = {
     "CHECKPOINT_FOREIGN": (
         "The checkpoint names {what}, which is not {expected}. The checkpoint was copied or edited, or belongs to a restored "
         "journal. Nothing was acknowledged. Start with an empty checkpoint, or point the query at its own journal."
+    ),
+    "NOTHING_TO_PROVE": (
+        "Checkpoint '{checkpoint}' has no committed batch, so there is nothing to prove: its query has not committed one yet, or "
+        "the checkpoint does not exist. If a batch was committed, check the path."
     ),
     "LEASE_HELD": (
         "Message {bookmark} of queue '{queue}' is leased to '{holder}' until {leased_until}; with strict leasing only its "

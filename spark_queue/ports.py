@@ -236,12 +236,15 @@ class JournalPort(Protocol):
         """Return the log of a message type: its own, or that of the table which it follows."""
         ...
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Refuse columns that `create_message_table` would; changes nothing."""
         ...
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
-        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
+        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits.
+
+        Where the type `is_unused`, a table that has no file may have other columns, which give way.
+        """
         ...
 
     def look_at_table(

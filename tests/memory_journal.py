@@ -269,10 +269,10 @@ class MemoryJournal:
         assert followed is None, "there are no tables here"
         return MemoryMessageLog(self.storage, message_type)
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Do nothing: a list takes any columns."""
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Make the log of a message type; does nothing when there is one."""
         with self.storage.step("messages.create"):
             self.storage.create_table(message_type)

@@ -90,7 +90,8 @@ class Commands:
                 if message_type.table is not None:
                     continue
                 try:
-                    self._journal.create_message_table(name, message_type.columns)
+                    is_unused = state.is_unused(name, by=before)
+                    self._journal.create_message_table(name, message_type.columns, is_unused=is_unused)
                 except SparkQueueError as trouble:
                     if message_type != before.message_types.get(name):
                         raise
@@ -127,7 +128,7 @@ class Commands:
             if message_type == before:
                 continue
             if message_type.table is None:
-                self._journal.check_message_table(name, message_type.columns)
+                self._journal.check_message_table(name, message_type.columns, is_unused=state.is_unused(name))
                 continue
             known = state.message_types.get(name)
             found = self._journal.look_at_table(message_type, None if known is None else known.followed, before)

@@ -61,13 +61,15 @@ class DeltaJournal(JournalReader):
             self._logs[message_type] = DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
         return self._logs[message_type]
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """See `message_table.check`."""
-        message_table.check(self.store, self.journal_id, message_type, columns)
+        message_table.check(self.store, self.journal_id, message_type, columns, is_unused=is_unused)
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """See `message_table.create`."""
-        message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
+        unused_by = self._control.epoch if is_unused else None
+        durable = self._control.durable
+        message_table.create(self.store, self.journal_id, message_type, columns, durable=durable, unused_by=unused_by)
 
     def look_at_table(
         self, message_type: MessageTypeDefinition, known: FollowedTable | None, before: MessageTypeDefinition | None

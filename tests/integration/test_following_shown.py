@@ -210,6 +210,19 @@ def test_explain_tells_the_version_and_the_file_of_the_table(followed: Followed)
     assert "published to topic" not in str(told)
 
 
+def test_explain_says_of_rows_from_before_the_beginning_only_that_they_were_there(followed: Followed) -> None:
+    """Any version up to that one may have appended them."""
+    followed.append(10, 1)
+    followed.append(20, 1)
+    followed.keys["from"] = "beginning"
+    followed.create()
+    followed.append(30, 1)
+    assert followed.ids() == [0, 1, 2, 10, 20, 30]
+    texts = [str(followed.queue.explain(bookmark)) for bookmark in range(3, 6)]
+    assert [f"already in table '{followed.table}' at its version 2, in file" in text for text in texts] == [True, True, False]
+    assert ["by its version" in text for text in texts] == [False, False, True]
+
+
 def entry(followed: Followed, version: int) -> list[str]:
     """Return the lines of an entry of the table's log."""
     return (Path(followed.table) / "_delta_log" / f"{version:020d}.json").read_text().splitlines()

@@ -96,6 +96,11 @@ class JournalState:
         """Return the messages of which a request was refused an outcome."""
         return self.requests.refused_of(request)
 
+    def is_unused(self, message_type: str, *, by: Definitions | None = None) -> bool:
+        """Return whether definitions, by default those that hold, lack a message type of which no message entered."""
+        known = self.message_types.get(message_type)
+        return message_type not in (by or self.definitions).message_types and (known is None or not known.entered_until)
+
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger."""
         name = self.definitions.queue(queue).name
