@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
@@ -89,9 +91,9 @@ class DeltaJournal(JournalReader):
         """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self._own_messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
-    def look_for_files(self, message_type: str) -> None:
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
         """See `ports.JournalPort`."""
-        self._upkeep.look_for_files(message_type)
+        self._upkeep.look_for_files(queue, rows)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""

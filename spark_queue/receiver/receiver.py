@@ -23,7 +23,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn, Granted
-from spark_queue.errors import STOPPING_CODES, CallerError, JournalError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
@@ -221,9 +221,6 @@ class Receiver:
         self._hand.notify()
         # Also after a failure: in silence its messages would come back late, and marked. To a newer start it says nothing.
         self._session.leave(begun=self._hand.kept() if self._trouble is None else begun)
-        if isinstance(self._trouble, JournalError) and self._trouble.code == "MESSAGE_FILE_MISSING":
-            # Only now: what is in somebody's hand is not let go.
-            self._session.report_missing()
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
         self._session.end()
         until_s = time.monotonic() + _LAST_CALLS_S
