@@ -126,6 +126,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     columns: str | None = None
     #: The hash of the order key of each row, None for a row without one; None where the queue has no order key.
     keys: tuple[int | None, ...] | None = None
+    #: The priority of each row, None for a row without one; None where the queue has no priority.
+    priorities: tuple[int | None, ...] | None = None
 
 
 class Granted(Reply, frozen=True, kw_only=True):

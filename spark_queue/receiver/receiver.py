@@ -512,6 +512,7 @@ class Receiver:
                         self, part, row, bookmark=place.bookmark + number, lease=granted.lease, delivery_count=place.delivery_count,
                         cancel_count=place.cancel_count, is_barrier=place.is_barrier,
                         key=None if place.keys is None else place.keys[number],
+                        priority=None if place.priorities is None else place.priorities[number],
                     )  # fmt: skip
                     number += 1
 
