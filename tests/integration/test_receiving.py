@@ -216,13 +216,32 @@ def test_who_ends_beside_a_paused_queue_says_so(world: World, caplog: pytest.Log
     queue_of(world).pause()
     with queue_of(world).receive(until_empty=True) as messages:
         assert messages.get(DEADLINE_S) is None
-    assert "is paused, by hand or by an alarm" in caplog.text
+        assert f"paused by hand, so whatever waits there stays. `sparkq unpause {world.store.path} {QUEUE}`" in caplog.text
+        assert str(messages.status.left.pause) in caplog.text
     queue_of(world).unpause()
     caplog.clear()
     with queue_of(world).receive(until_empty=True) as messages:
         for message in messages:
             message.acknowledge().result(DEADLINE_S)
     assert caplog.text == ""
+
+
+def test_who_ends_tells_which_messages_wait_for_their_time(world: World) -> None:
+    """R135: those that match, were there when it began, and are not due; others are not counted."""
+    world.publish(4)
+    queue = queue_of(world)
+    with queue.receive(until_empty=True, filter=f"{NUMBER} < 3") as messages:
+        for message in messages:
+            if message.bookmark == 0:
+                # It is not there now, and comes later than this one's turn.
+                _ = message.acknowledge()
+                world.publish(1)
+            else:
+                _ = message.cancel(retry_after=timedelta(minutes=5 + message.bookmark))
+        left = messages.status.left
+    (first, second) = (row["due_at"] for row in queue.journal.view("messages", queue=QUEUE).to_pylist() if row["due_at"])  # type: ignore[attr-defined]  # As above.
+    assert (left.delayed, left.pause) == (2, None)
+    assert left.due_at_ms == round(min(first, second).timestamp() * 1_000)
 
 
 def test_a_stop_hands_out_nothing_more_while_a_poll_is_under_way(world: World) -> None:
