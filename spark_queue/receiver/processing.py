@@ -17,9 +17,9 @@ from typing import Any, cast
 from spark_queue import tracing
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, counted, parsed
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted, parsed
 from spark_queue.receiver.message import Message
-from spark_queue.receiver.receiver import Receiver, ReceiverStatus, text_of
+from spark_queue.receiver.receiver import Receiver, text_of
 from spark_queue.settings.timestamps import to_text
 
 _LOG = logging.getLogger(__name__)
@@ -86,10 +86,14 @@ class Processed:
         """The exit code of a job: 0 when all is well, 3 when somebody should look, as that of `Queue.check`."""
         return 3 if self.findings else 0
 
+    @property
+    def counts(self) -> str:
+        """The counts of messages, as a text."""
+        return f"{self.acknowledged:,} acknowledged, {self.cancelled:,} cancelled, {self.expired:,} expired, {self.lost:,} lost"
+
     def __str__(self) -> str:
-        counts = f"{self.acknowledged:,} acknowledged, {self.cancelled:,} cancelled, {self.expired:,} expired, {self.lost:,} lost"
         waits = counted(f"Delayed: {self.delayed:,} message(s) in the queue, the first until {to_text(self.due_at_ms)}.")
-        return "\n".join([counts, *([waits] if self.delayed else []), *self.findings])
+        return "\n".join([self.counts, *([waits] if self.delayed else []), *self.findings])
 
 
 class Processing:
@@ -121,21 +125,29 @@ class Processing:
 
     def run(self) -> Processed:
         """Run until the receiver is at its end, and return the counts."""
-        with self._receiver, self._handled_signals():
-            if self._is_async:
-                import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
+        try:
+            with self._receiver, self._handled_signals():
+                if self._is_async:
+                    import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
 
-                asyncio.run(self._run_async())
-            else:
-                self._run_threads()
-            if self._trouble is not None:
-                raise self._trouble
-        self._done.cancelled += self._receiver.unsettled
-        self._report(self._receiver.status)
+                    asyncio.run(self._run_async())
+                else:
+                    self._run_threads()
+                if self._trouble is not None:
+                    raise self._trouble
+        except SparkQueueError as trouble:
+            # What no time mends ends a run that has worked: its counts go with the refusal.
+            self._report(self._receiver)
+            if self._done != Processed():
+                trouble.add_note(f"Before that: {self._done.counts}. {' '.join(self._done.findings)}".rstrip())
+            raise
+        self._report(self._receiver)
         return self._done
 
-    def _report(self, status: ReceiverStatus) -> None:
-        done, left = self._done, status.left
+    def _report(self, receiver: Receiver) -> None:
+        status, done = receiver.status, self._done
+        left = status.left
+        done.cancelled += receiver.unsettled
         done.lost, done.delayed, done.due_at_ms, done.pause = status.lost, left.delayed, left.due_at_ms, left.pause
         done.failed = len(self._failures)
         done.first_failure = next((f"{bookmark} ({text})" for bookmark, text in self._failures.items()), None)
