@@ -171,6 +171,12 @@ CALLER: dict[str, str] = {
     "UNKNOWN_BOOKMARK": ("Queue '{queue}' was given {count} bookmark(s) that {reason}, first {bookmark}. {next_step}"),
     "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
     "RECEIVER_CLOSED": ("The receiver of queue '{queue}' {reason}, so {what} is not possible. {next_step}"),
+    "EVENT_LOOP_RUNNING": (
+        "`process` runs a coroutine function in an event loop of its own, but this thread runs one already, as each cell of a "
+        "notebook does. Nothing of queue '{queue}' was received. Write `await asyncio.to_thread(queue.process, fn, …)`: the "
+        "function then runs in the loop of another thread. If it uses something of this loop, such as a connection, write "
+        "`async with queue.receive(…) as messages`, and loop over them."
+    ),
     "RECEIVER_FORKED": (
         "Process {pid} is a fork of process {parent}, and has a copy of its receiver of queue '{queue}'. The copy is dead: it has "
         "no threads, and the messages are the parent's. Nothing was settled. Make a receiver in the process that uses it."

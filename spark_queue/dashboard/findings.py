@@ -10,7 +10,7 @@ from spark_queue.core.state.findings import QueueFinding, of_set_aside
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.sparkq_command import SparkqCommand
 from spark_queue.dashboard import formatting
-from spark_queue.errors import SparkQueueError, counted
+from spark_queue.errors import SparkQueueError, counted, with_journal
 from spark_queue.following.follower import FollowedView, JournalFollower
 from spark_queue.journal import snapshot
 from spark_queue.journal.store import Store
@@ -95,7 +95,7 @@ def _listed(
         where=f"{follower.name} / {queues[0]}" if queues else f"journal {follower.name}",
         more_queues=len(queues[1:]),
         href=_href(follower.name, finding, queues),
-        text=finding.text,
+        text=with_journal(finding.text, follower.store.path),
         since_ms=finding.since_ms or first_seen_ms.get(finding.text, 0),
         is_first_seen=not finding.since_ms,
         now_ms=now_ms,

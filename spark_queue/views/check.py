@@ -18,6 +18,8 @@ from spark_queue.views.journal_view import JournalView, queue_status
 class QueueCheck:
     """Findings about one queue that a job fails for."""
 
+    #: The place of its journal.
+    journal: str
     queue: str
     #: Dead letters that stand and died since the moment that was asked for, by reason and error, the latest kind first.
     dead_letters: Sequence[LetterKind]
@@ -41,7 +43,7 @@ class QueueCheck:
             found.append(f"Alarm: {self.alarm}")
         found += [
             f"Undecided: attempt {each.attempt} of subscription '{each.subscription}' at '{each.table}'. "
-            f"Start the job again, or run `sparkq decide JOURNAL {self.queue}`."
+            f"Start the job again, or run `sparkq decide {self.journal} {self.queue}`."
             for each in self.undecided
         ]
         if self.wants_empty and self.queue_depth:
@@ -64,6 +66,7 @@ def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_em
     letters = () if ledger is None else choice.of(standing_letters(view.state, queue))
     gone = () if ledger is None else (each for each in in_doubt(ledger) if _is_gone(ledger, each, view.now_ms))
     return QueueCheck(
+        journal=view.journal.store.path,
         queue=queue,
         dead_letters=letter_kinds(letters),
         alarm=status.alarm,

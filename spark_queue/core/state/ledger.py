@@ -120,7 +120,7 @@ class QueueLedger:
 
     @property
     def standing(self) -> BitMap64:
-        """All messages that are in the queue, may come back to it, or hold their key in an at-most-once lease."""
+        """All messages that are in the queue, may come back to it, or are in an at-most-once lease, where they hold their key."""
         return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
 
     def open_lease(self, subscription: Subscription) -> Lease | None:
