@@ -190,7 +190,10 @@ def dead_letters(
         if len(kinds) > limit:
             more = sum(len(kind.rows) for kind in kinds[limit:])
             say(f"Older kinds not shown: {len(kinds) - limit:,}, of {more:,} letters. --limit {len(kinds)} shows all.")
-        say(f"sparkq redrive {target.path} {queue} gives them back, and takes the same options; begin with --dry-run.")
+        source = target.journal.definitions().source_of(queue)
+        say(f"sparkq redrive {target.path} {source or queue} gives them back, and takes the same options; begin with --dry-run.")
+        if source is not None:
+            say(f"Those that died here again come back by sparkq redrive {target.path} {queue}.")
     else:
         say(f"Queue '{queue}' has no such dead letters.")
 

@@ -81,7 +81,7 @@ def plan(
     if not changes:
         return []
     _refuse_removals(now, wanted, remove, leave)
-    changes = _with_missed(_with_warning(changes, now, wanted), now.state, wanted)
+    changes = _with_missed(_with_warning(_with_running(changes, now.state, wanted), now, wanted), now.state, wanted)
     for name, message_type in wanted.message_types.items():
         check_columns(name, message_type.columns, rename=message_type.rename, of_instance=wanted.journal.instance is not None)
         before = old.message_types.get(name)
@@ -100,9 +100,8 @@ def _refuse_other_columns(store: Store, old: Definitions, wanted: Definitions) -
     """Refuse to append columns that a peer has with other types, as far as it can be read: neither could be altered ever after."""
     appended = dict[str, Mapping[str, Any]]()
     for name in wanted.message_types.keys() & old.message_types.keys():
-        now, before = (columns_of(each.message_types[name].columns) for each in (wanted, old))
-        if not isinstance(now, str) and not isinstance(before, str) and now.keys() - before.keys():
-            appended[name] = {column: kind for column, kind in now.items() if column not in before}
+        if columns := _appended(old.message_types[name].columns, wanted.message_types[name].columns):
+            appended[name] = columns
     for peer in wanted.peers.values() if appended else ():
         try:
             _, theirs = read_definitions(peer_store(store, peer), peer.name)
@@ -161,6 +160,35 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
         "good, hand that over first (`sparkq peers drain`), then stop its coordinator, and run `sparkq peers forget` at the others."
     )
     return [replace(change, warning=warning) if change is removed[-1] else change for change in changes]
+
+
+def _with_running(changes: Iterable[Change], state: JournalState, wanted: Definitions) -> list[Change]:
+    """Warn beside columns that are appended of the consumers that began without them: their rows would come without the values."""
+    told = []
+    for change in changes:
+        name = change.where.removeprefix("[message_types.").removesuffix("]")
+        before = state.definitions.message_types.get(name) if change.key == "columns" else None
+        appended = {} if before is None else _appended(before.columns, wanted.message_types[name].columns)
+        running = [
+            f"'{queue}'" for queue, ledger in state.queues.items()
+            if ledger.definition.message_type == name and any(not each.left for each in ledger.subscriptions.values())
+        ]  # fmt: skip
+        if appended and running:
+            warning = (
+                f"consumers of {', '.join(running)} that run now began without {', '.join(map(repr, appended))}, and get later "
+                "messages without it, too. Start them again after this, before anything is published with it."
+            )
+            change = replace(change, warning=warning)
+        told.append(change)
+    return told
+
+
+def _appended(before: str, after: str) -> Mapping[str, Any]:
+    """Return the columns that one declaration has beside those of another; none where only newer software knows their types."""
+    known, wanted = columns_of(before), columns_of(after)
+    if isinstance(known, str) or isinstance(wanted, str):
+        return {}
+    return {column: kind for column, kind in wanted.items() if column not in known}
 
 
 def _with_missed(changes: Iterable[Change], state: JournalState, wanted: Definitions) -> list[Change]:

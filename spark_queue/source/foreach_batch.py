@@ -24,6 +24,8 @@ from spark_queue.source.run_reporter import RunReporter
 
 _log = logging.getLogger(__name__)
 
+#: The beginnings of the lines of a stack of Java.
+_OF_STACKS = ("\tat ", "\t... ")
 
 #: The user's function of a micro-batch. It may return a table of the exceptions among its rows, of Spark or pandas.
 BatchFunction = Callable[[DataFrame, int], Any]
@@ -93,8 +95,7 @@ class BatchWrapper:
 
     def _goes_on_after(self, failure: Exception, reporter: RunReporter, run: replies.Run, batch: DataFrame, batch_id: int) -> bool:
         """Report the end of a run that raised; returns whether its batch goes back, and the query on."""
-        # An error may name a file that is no text, and the failure of its report would then hide it.
-        error = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
+        error = _told(failure)
         end = end_of(failure, batch.sparkSession)
         if end is RunEnd.LOST:
             _log.warning(
@@ -176,6 +177,13 @@ class BatchWrapper:
 
     def _meet(self, session: SparkSession, query_id: str) -> None:
         """Look at a query before its first batch."""
+
+
+def _told(failure: Exception) -> str:
+    """Return the text of an exception, as it is reported and logged: without the stack of Java that Py4J writes into it."""
+    # An error may name a file that is no text, and the failure of its report would then hide it.
+    text = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()
+    return "\n".join(line for line in text.split("\n") if not line.startswith(_OF_STACKS))
 
 
 def _contexts(batch: DataFrame) -> list[str]:

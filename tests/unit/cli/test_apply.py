@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from spark_queue import Journal
+from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
 from tests.unit.cli.conftest import TOML
 from tests.unit.cli.sparkq import Terminal
+from tests.unit.dashboard.dashboard_world import DEFINITIONS, DashboardWorld
 
 
 def test_apply_dry_run_shows_what_would_change_and_changes_nothing(sparkq: Terminal, journal: Journal, definitions: Path) -> None:
@@ -46,6 +49,32 @@ def test_apply_lets_a_queue_go_only_when_it_is_named(sparkq: Terminal, journal: 
     assert list(journal.definitions().queues) == ["WORK"]
     assert "--remove WORK" in sparkq("apply", journal.path, definitions, "--dry-run").err
     assert "remove [queues.WORK]" in sparkq("apply", journal.path, definitions, "--dry-run", "--remove", "WORK").out
+
+
+def test_consumers_that_run_are_named_beside_columns_that_they_began_without(tmp_path: Path) -> None:
+    """Their rows would come without the values, and be acknowledged all the same."""
+    world = DashboardWorld(tmp_path)
+    changed = copy.deepcopy(DEFINITIONS)
+    changed["message_types"]["order"]["columns"] += ", discount BIGINT"
+
+    def warnings() -> list[str | None]:
+        return [change.warning for change in world.journal.apply(changed, dry_run=True)]
+
+    assert warnings() == [None]
+    for queue in ("BILLING", "REFUNDS"):
+        world.attach(queue, "east", 1)
+    world.commit()
+    [told] = warnings()
+    assert told is not None
+    assert told.startswith("consumers of 'BILLING', 'REFUNDS' that run now began without 'discount', ")
+    world.decide(commands.Unsubscribe(queue="REFUNDS", subscription="east"), 2)
+    world.commit()
+    [told] = warnings()
+    assert told is not None
+    assert told.startswith("consumers of 'BILLING' that run now")
+    # No other change of a message type takes anything from them.
+    changed["message_types"]["order"] |= {"columns": DEFINITIONS["message_types"]["order"]["columns"], "rename": {"sum": "amount"}}
+    assert warnings() == [None]
 
 
 def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journal: Journal, definitions: Path) -> None:

@@ -56,6 +56,19 @@ def test_dead_letters_are_told_by_kind(sparkq: Terminal, world: DashboardWorld) 
     assert "no such dead letters" in sparkq("dead-letters", world.journal.path, "BILLING", "--until", at(world, 1)).out
 
 
+def test_a_dead_letter_queue_names_the_queues_whose_redrive_takes_its_letters(sparkq: Terminal, world: DashboardWorld) -> None:
+    path = world.journal.path
+    assert f"sparkq redrive {path} BILLING gives" in sparkq("dead-letters", path, "BILLING").out
+    world.expire("BILLING_FAILED", range(2), "again", 55)
+    world.commit()
+    told = sparkq("dead-letters", path, "BILLING_FAILED").out
+    assert f"sparkq redrive {path} BILLING gives" in told
+    assert f"died here again come back by sparkq redrive {path} BILLING_FAILED." in told
+    # Both named commands are right: neither is refused, and together they take all letters that are shown.
+    taken = [sparkq("redrive", path, queue, "--json").json["redriven"] for queue in ("BILLING", "BILLING_FAILED", "BILLING")]
+    assert taken == [8, 2, 2]
+
+
 def test_many_kinds_are_shown_up_to_a_limit_and_the_rest_is_counted(sparkq: Terminal, world: DashboardWorld) -> None:
     world.publish(60, 51)
     for number, word in enumerate(WORDS):

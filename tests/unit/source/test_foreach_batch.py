@@ -100,6 +100,15 @@ def test_a_barrier_goes_to_its_own_function_where_there_is_one() -> None:
         ("fail", ValueError("no"), ("fail", "run", "ValueError: no"), True),
         ("cancel", ValueError("no"), ("give_back", "run", "ValueError: no"), False),
         ("cancel", ValueError("\udcff"), ("give_back", "run", "ValueError: ?"), False),
+        # As Py4J tells an exception of Java: a hundred lines of its stack would hide the cause, in logs and in dead letters.
+        (
+            "cancel",
+            RuntimeError(
+                "while calling o1.count.\n: E: no\n\tat a.B.c(B.java:1)\nCaused by: F: why\n\tat a.B.d(B.java:2)\n\t... 9 more\n"
+            ),
+            ("give_back", "run", "RuntimeError: while calling o1.count.\n: E: no\nCaused by: F: why"),
+            False,
+        ),
         ("cancel", CallerError("OUTCOME_INVALID", queue="Q", reason="r.", next_step="n."), "fail", True),
         ("cancel", CallerError("UNKNOWN_BOOKMARK", queue="Q", next_step="n", count=1, bookmark=1, reason="r"), "give_back", False),
     ],
