@@ -141,7 +141,7 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
     """
     if not _has_log(store):
         return None
-    get, missing = get or store.read, 0
+    get, missing, newest, table = get or store.read, 0, -1, ControlTable()
     for _ in range(_LOOKS):
         checkpoint, newest = _found(store, get)
         if checkpoint is None and newest < 0:

@@ -15,7 +15,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.protocol import wire
 from tests.docs import pages
 
-DEFINITIONS = {
+DEFINITIONS: dict[str, Any] = {
     "message_types": {
         "mail": {"columns": "address STRING", "topics": ["MAIL"]},
         "order": {"columns": "item STRING, quantity BIGINT", "topics": ["ORDERS"]},

@@ -98,7 +98,7 @@ class TableReceiver(Client):
                 for row in range(part.table.num_rows):
                     yield Message(
                         self, part, row, bookmark=bookmark, lease=granted.lease, delivery_count=place.delivery_count,  # type: ignore[arg-type]  # No step settles by it.
-                        cancel_count=place.cancel_count, is_barrier=place.is_barrier, key=next(keys),
+                        cancel_count=place.cancel_count, is_barrier=place.is_barrier, key=next(keys), priority=None,
                     )  # fmt: skip
                     bookmark += 1
 
