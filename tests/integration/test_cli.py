@@ -166,6 +166,7 @@ def test_a_second_serve_waits_for_the_port_that_the_first_has(journal: Journal) 
             assert ping(journal).pid == second.pid
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Signals) -> None:
     with served(journal) as first:
@@ -175,6 +176,7 @@ def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Sign
         assert (ping(journal).pid, ping(journal).epoch) == (first.pid, 1)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("arguments", [("--no-wait",), ("--daemon",)])
 def test_serve_is_refused_where_another_serves_and_it_does_not_stand_by(journal: Journal, arguments: tuple[str, ...]) -> None:
     with served(journal) as process:
@@ -195,6 +197,7 @@ def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
     assert sparkq_json("stop", journal.path, "--coordinator", "127.0.0.1:1")["stopped"] is False
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

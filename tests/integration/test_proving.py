@@ -63,6 +63,7 @@ def test_the_newest_committed_batch_is_proven_once(world: World, tmp_path: Path,
     assert (status.acknowledged, status.backlog) == (4, 0)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("changed", "says"),
     [

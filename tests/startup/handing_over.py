@@ -79,7 +79,9 @@ def _take(told: dict[str, Any]) -> None:
         default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in told["ignored"] else default)
     for limit, values in zip(_LIMITS, told["limits"], strict=True):
-        resource.setrlimit(limit, values)
+        # Some systems refuse to set what they give.
+        if resource.getrlimit(limit) != tuple(values):
+            resource.setrlimit(limit, values)
 
 
 def _namespaces() -> list[str]:

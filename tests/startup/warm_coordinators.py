@@ -22,6 +22,8 @@ _MODULE = "spark_queue.coordinator"
 
 def _main(address: str) -> None:
     _load()
+    # Ctrl-C is for the tests, whose end is the end of stdin.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     if _is_forked(address):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
