@@ -352,9 +352,9 @@ JOURNAL: dict[str, str] = {
         "its fence could not be written: {reason} Its messages wait. Make the table writable, for example by freeing disk space: "
         "the next batch then decides, or `sparkq decide`."
     ),
-    "SINK_UNDECIDED": (
-        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, its lease has "
-        "ended, and it is still undecided: its messages wait. The next run of its stream decides, or the next batch of any other "
+    "SINK_STILL_IN_DOUBT": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, although its "
+        "lease has ended: its messages wait. The next run of its stream decides, or the next batch of any other "
         "stream of the queue that appends there, or `sparkq decide`."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),

@@ -90,15 +90,15 @@ def check(
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Also count messages left in the queue as a finding.")] = False,
 ) -> None:
-    """Report how a job went. Exits with 3 if there are new dead letters, an alarm, or undecided batches. Starts nothing."""
+    """Report how a job went. Exits with 3 if there are new dead letters, an alarm, or batches in doubt. Starts nothing."""
     found = target.journal.queue(queue).check(since=parse_since(since), wants_empty=empty)
     if target.as_json:
         letters = [
             {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms)}
             for kind in found.dead_letters
         ]
-        undecided = [{"subscription": each.subscription, "attempt": each.attempt, "table": each.table} for each in found.undecided]
-        figures = {"alarm": found.alarm, "undecided": undecided, "queue_depth": found.queue_depth}
+        in_doubt = [{"subscription": each.subscription, "attempt": each.attempt, "table": each.table} for each in found.in_doubt]
+        figures = {"alarm": found.alarm, "in_doubt": in_doubt, "queue_depth": found.queue_depth}
         show_json({"queue": queue, "is_well": not found.findings, "dead_letters": letters, **figures})
     else:
         say(str(found))

@@ -26,7 +26,7 @@ class QueueCheck:
     #: As `status` says it; None when all is well.
     alarm: str | None
     #: Batches of which nobody knows whether they stand in their sink, and whose consumer is gone.
-    undecided: Sequence[AttemptTold]
+    in_doubt: Sequence[AttemptTold]
     #: Messages in the queue.
     queue_depth: int
     #: Whether messages in the queue are something to look at, too.
@@ -42,9 +42,9 @@ class QueueCheck:
         if self.alarm is not None:
             found.append(f"Alarm: {self.alarm}")
         found += [
-            f"Undecided: attempt {each.attempt} of subscription '{each.subscription}' at '{each.table}'. "
+            f"In doubt: attempt {each.attempt} of subscription '{each.subscription}' at '{each.table}'. "
             f"Start the job again, or run `sparkq decide {self.journal} {self.queue}`."
-            for each in self.undecided
+            for each in self.in_doubt
         ]
         if self.wants_empty and self.queue_depth:
             found.append(f"Left in the queue: {self.queue_depth:,}.")
@@ -70,7 +70,7 @@ def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_em
         queue=queue,
         dead_letters=letter_kinds(letters),
         alarm=status.alarm,
-        undecided=tuple(map(attempt_summary, gone)),
+        in_doubt=tuple(map(attempt_summary, gone)),
         queue_depth=status.queue_depth,
         wants_empty=wants_empty,
     )

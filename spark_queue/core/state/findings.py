@@ -139,7 +139,7 @@ def _of_sinks(ledger: QueueLedger) -> dict[str, QueueFinding]:
             facts["reason"] = attempt.error
         else:
             # A lease period is the time that its stream, which may be on its way, has to come back.
-            code, since_ms = "SINK_UNDECIDED", lease.due_at_ms + ledger.definition.lease_period_ms
+            code, since_ms = "SINK_STILL_IN_DOUBT", lease.due_at_ms + ledger.definition.lease_period_ms
         text = str(JournalError(code, **facts)).removesuffix(".")
         found[f"the sink of subscription '{lease.subscription}'"] = QueueFinding(
             text=text, since_ms=since_ms, command=_decide(queue, lease)
