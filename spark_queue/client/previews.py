@@ -97,12 +97,7 @@ def _found(traits: TraitSource, segments: Iterable[Segment], queue: QueueDefinit
 
 
 def _newest_of(segment: Segment, count: int) -> Segment:
-    """Return the last messages of a segment, as one that stands in a larger file, without their expiration.
-
-    A file of a followed table is read as a whole, part by part.
-    """
-    if segment.table is not None:
-        return segment
+    """Return the last messages of a segment, as one that stands in a larger file, without their expiration."""
     skipped = max(0, segment.row_count - count)
     first_row = segment.first_row + skipped
     rows = segment.row_count - skipped

@@ -76,7 +76,7 @@ class PeerPullers(Protocol):
 
 def fixes_place(command: object) -> bool:
     """Return whether a command is about all that was published before it."""
-    return isinstance(command, commands.Apply) or (isinstance(command, commands.Attach) and command.available_now)
+    return isinstance(command, commands.Apply | commands.Follow) or (isinstance(command, commands.Attach) and command.available_now)
 
 
 def defines(command: object, queue: str) -> bool:

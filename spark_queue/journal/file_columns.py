@@ -105,6 +105,6 @@ def columns_of(segment: Segment) -> FileColumns:
         table=segment.table.table,
         names=dict(segment.table.names),
         values=parted | envelope,
-        first=segment.first,
-        rows=segment.row_count,
+        first=segment.first - segment.first_row,
+        rows=None if segment.merged else segment.row_count,
     )

@@ -52,18 +52,21 @@ class MessageFiles:
     def pieces(self, segment: Segment, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns of the segment's rows part by part, so that a large file is never in memory as a whole.
 
-        A file of its own comes by some row groups at once; a merged one, which compaction keeps small, as `read` gives it.
+        A file of its own comes by some row groups at once, and so does a part of a followed table's file; a merged one, which
+        compaction keeps small, as `read` gives it.
         """
-        if segment.merged:
+        if segment.merged and segment.table is None:
             yield self.read(segment, columns)
             return
         with opened(of_segment(self._store, segment), segment.path) as file:
             self._check(segment, file)
-            start = 0
+            start, until = 0, segment.first_row + segment.row_count
             for groups in row_groups_in_pieces(file.metadata):
-                rows = _read_groups(segment, file, groups, columns, start=start)
-                start += len(rows)
-                yield rows
+                count = sum(file.metadata.row_group(number).num_rows for number in groups)
+                low, high = max(segment.first_row - start, 0), min(until - start, count)
+                if low < high:
+                    yield _read_groups(segment, file, groups, columns, start=start).slice(low, high - low)
+                start += count
 
     def check(self, segment: Segment) -> None:
         """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
@@ -71,9 +74,9 @@ class MessageFiles:
             self._check(segment, file)
 
     def _check(self, segment: Segment, file: pq.ParquetFile) -> None:
-        if file.metadata.num_rows != segment.row_count:
-            reason = f"it has {file.metadata.num_rows} rows instead of {segment.row_count}."
-            raise of_segment(self._store, segment).corrupt(segment.path, reason)
+        rows, until = file.metadata.num_rows, segment.first_row + segment.row_count
+        if rows < until or (rows != until and not segment.merged):
+            raise of_segment(self._store, segment).corrupt(segment.path, f"it has {rows} rows instead of {until}.")
 
 
 def _read_groups(segment: Segment, file: pq.ParquetFile, groups: list[int], columns: Sequence[str], *, start: int) -> pa.Table:

@@ -161,6 +161,21 @@ def test_a_type_that_stopped_goes_on_where_somebody_says_so(
     assert '"skipped":[2,2]' in told[-1]
 
 
+def test_a_type_goes_on_of_which_only_status_knows_that_it_is_set_aside(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R148: nobody has polled since the table was changed, so the coordinator has not read that; the step that status names works."""
+    followed.create()
+    followed.append(10, 2)
+    assert followed.ids() == [10, 11]
+    DeltaTable(followed.table).delete("id = 1")
+    followed.append(20, 2)
+    sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
+    assert "run `sparkq follow JOURNAL orders --from 3`" in str(followed.queue.status().alarm)
+    assert "goes on with version 3" in sparkq("follow", followed.path, "orders", "--from", "3").out
+    assert followed.ids() == [20, 21]
+
+
 def test_a_delete_passes_where_the_type_says_so(followed: Followed) -> None:
     followed.keys["on_change"] = "keep"
     followed.create()

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
 
 from spark_queue import Journal
+from spark_queue.client import previews
 from spark_queue.coordinator.metrics import ProcessMetrics
 from spark_queue.following import follower
 from spark_queue.following.follower import families_of
+from spark_queue.journal import message_file
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.store import Store, StoredObject
 from spark_queue.metrics import exposition
@@ -236,6 +238,25 @@ def test_explain_says_of_rows_from_before_the_beginning_only_that_they_were_ther
     texts = [str(followed.queue.explain(bookmark)) for bookmark in range(3, 6)]
     assert [f"already in table '{followed.table}' at its version 2, in file" in text for text in texts] == [True, True, False]
     assert ["by its version" in text for text in texts] == [False, False, True]
+
+
+def test_explain_reads_the_row_of_its_message_from_the_table(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expressions of a queue are evaluated for one message, which is a part of a file of the table, in any of its row groups."""
+    journal = followed.create(filter="id % 2 = 0", priority="sequence * 10")
+    followed.append(10, 6, writer_properties=WriterProperties(max_row_group_size=2))
+    assert sorted(followed.ids()) == [10, 12, 14]
+    for piece_rows in (message_file.PIECE_ROWS, 1):
+        monkeypatch.setattr(message_file, "PIECE_ROWS", piece_rows)
+        told = [followed.queue.explain(bookmark) for bookmark in range(6)]
+        assert [each.delivery_count for each in told] == [1, 0, 1, 0, 1, 0]
+        assert ["whose filter does not match it" in str(each) for each in told] == [False, True, False, True, False, True]
+        assert [each.priority for each in told if each.priority is not None] == [0, 20, 40]
+        assert not any("CORRUPT" in str(each) for each in told)
+    # The dry run of a queue asks for the newest messages of a file.
+    changed = followed.definitions(filter="id > 13", priority="id")
+    monkeypatch.setattr(previews, "_MESSAGES", 3)
+    [trial] = [each.trial for each in journal.apply(changed, dry_run=True) if each.trial is not None]
+    assert (trial.messages, trial.matched, trial.failed) == (3, 2, 0)
 
 
 def entry(followed: Followed, version: int) -> list[str]:

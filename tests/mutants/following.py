@@ -9,7 +9,21 @@ _LOG = ("tests/unit/journal/test_followed_log.py",)
 _COPIES = ("tests/unit/journal/test_table_copies.py",)
 _LOSSES = ("tests/unit/journal/test_table_losses.py",)
 
+_SHOWN = ("tests/integration/test_following_shown.py::test_explain_reads_the_row_of_its_message_from_the_table",)
+
 FOLLOWING = (
+    Mutant(
+        "a part of a table's file is taken for one of a merged file",
+        "if segment.merged and segment.table is None:",
+        "if segment.merged:",
+        _SHOWN,
+    ),
+    Mutant(
+        "a part of a table's file counts its rows from its own first one",
+        "first=segment.first - segment.first_row,",
+        "first=segment.first,",
+        _SHOWN,
+    ),
     Mutant("a compaction's files enter as new rows", "return is_append and file.data_change and", "return is_append and", _JUDGE),
     Mutant(
         "a file enters again that a commit had added before",

@@ -118,7 +118,7 @@ def test_a_batch_that_hangs_in_doubt_is_decided_first(scenario: Scenario) -> Non
 
 def test_an_undecided_attempt(scenario: Scenario) -> None:
     scenario.run("publish T 0..1\nplanner p Q/s\nnext p\nrows p\nstart p sink\nprepare p into=booked\ntick 125s")
-    text, command = "[SINK_UNDECIDED] Attempt 1 of subscription 's'", "sparkq decide shop Q --subscription=s"
+    text, command = "[SINK_STILL_IN_DOUBT] Attempt 1 of subscription 's'", "sparkq decide shop Q --subscription=s"
     assert_told(scenario, text, 5.0, command, is_alarm=True)
     scenario.run("fenced Q/s 1\ntick 1s")
     assert [each.text for each in findings(scenario) if each.is_alarm] == []
