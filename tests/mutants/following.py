@@ -274,6 +274,18 @@ FOLLOWING = (
         _LOSSES,
     ),
     Mutant(
+        "a receiver is not told how the columns of its file are found",
+        "is_barrier=is_barrier, columns=text_of(file),",
+        "is_barrier=is_barrier, columns=None,",
+        ("tests/integration/test_following.py", "tests/simulation/test_followed.py"),
+    ),
+    Mutant(
+        "the protocol that only a checkpoint of JSON has is passed over",
+        "found = [protocol for key in keys for protocol in _of_checkpoint(",
+        "found = [protocol for key in keys if key.endswith('.parquet') for protocol in _of_checkpoint(",
+        _LOG,
+    ),
+    Mutant(
         "nobody hears of a file that a stream did not find",
         "            self._journal.look_for_files(command.queue, rows)\n",
         "",
