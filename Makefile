@@ -1,6 +1,6 @@
 # Every target that needs it sets the project up first; a set-up that stands costs half a second.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench-s3a bench soak mutants judge nightly release-check docs readme rules clean
+.PHONY: help setup demo demo-replication demo-work demo-follow test spark gateway stores cluster lint alerts bench-s3a bench soak mutants judge nightly release-check docs pictures readme rules clean
 
 RUN := tools/run.sh
 
@@ -86,6 +86,9 @@ rules: setup ## Write tests/RULES.md anew: every rule of a queue, and the tests 
 
 docs: setup ## Build the documentation's site into site/, and stop at the first thing that is wrong with it.
 	@NO_MKDOCS_2_WARNING=1 $(RUN) python -m mkdocs build --strict
+
+pictures: setup ## Draw the pictures of the documentation anew, in a Chromium that is there.
+	@$(RUN) python -m tests.docs.pictures
 
 readme: setup ## Write the generated parts of README and docs anew: tables of keys, options, errors, views, figures, verbs and values.
 	@$(RUN) python -m tests.docs

@@ -93,8 +93,9 @@ CONFIG: dict[str, str] = {
         "{reserved} (reference/columns.md)."
     ),
     "MESSAGE_TYPE_CHANGED": (
-        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended; "
-        "for anything else define a new message type."
+        "Message type '{message_type}' cannot be changed that way: {reason} Only nullable columns may be appended. If it never had "
+        "a message, it may begin anew: apply the definitions without it and its queues (`--remove` names each queue), put them "
+        "back with the change, and apply them again. Otherwise define a message type of another name."
     ),
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
@@ -170,6 +171,12 @@ CALLER: dict[str, str] = {
     "UNKNOWN_BOOKMARK": ("Queue '{queue}' was given {count} bookmark(s) that {reason}, first {bookmark}. {next_step}"),
     "OUTCOME_INVALID": ("Outcomes of queue '{queue}': {reason} Nothing was settled. {next_step}"),
     "RECEIVER_CLOSED": ("The receiver of queue '{queue}' {reason}, so {what} is not possible. {next_step}"),
+    "EVENT_LOOP_RUNNING": (
+        "`process` runs a coroutine function in an event loop of its own, but this thread runs one already, as each cell of a "
+        "notebook does. Nothing of queue '{queue}' was received. Write `await asyncio.to_thread(queue.process, fn, …)`: the "
+        "function then runs in the loop of another thread. If it uses something of this loop, such as a connection, write "
+        "`async with queue.receive(…) as messages`, and loop over them."
+    ),
     "RECEIVER_FORKED": (
         "Process {pid} is a fork of process {parent}, and has a copy of its receiver of queue '{queue}'. The copy is dead: it has "
         "no threads, and the messages are the parent's. Nothing was settled. Make a receiver in the process that uses it."
@@ -248,6 +255,10 @@ LEASE: dict[str, str] = {
     "CHECKPOINT_FOREIGN": (
         "The checkpoint names {what}, which is not {expected}. The checkpoint was copied or edited, or belongs to a restored "
         "journal. Nothing was acknowledged. Start with an empty checkpoint, or point the query at its own journal."
+    ),
+    "NOTHING_TO_PROVE": (
+        "Checkpoint '{checkpoint}' has no committed batch, so there is nothing to prove: its query has not committed one yet, or "
+        "the checkpoint does not exist. If a batch was committed, check the path."
     ),
     "LEASE_HELD": (
         "Message {bookmark} of queue '{queue}' is leased to '{holder}' until {leased_until}; with strict leasing only its "
@@ -341,9 +352,9 @@ JOURNAL: dict[str, str] = {
         "its fence could not be written: {reason} Its messages wait. Make the table writable, for example by freeing disk space: "
         "the next batch then decides, or `sparkq decide`."
     ),
-    "SINK_UNDECIDED": (
-        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, its lease has "
-        "ended, and it is still undecided: its messages wait. The next run of its stream decides, or the next batch of any other "
+    "SINK_STILL_IN_DOUBT": (
+        "Attempt {attempt} of subscription '{subscription}' of queue '{queue}' to append to '{table}' is in doubt, although its "
+        "lease has ended: its messages wait. The next run of its stream decides, or the next batch of any other "
         "stream of the queue that appends there, or `sparkq decide`."
     ),
     "NOT_A_JOURNAL": ("'{path}' is not a journal: {reason} Create one with `sparkq init`, or correct the path."),

@@ -36,6 +36,9 @@ _COUNTED = re.compile(
 )
 _OF_ONE = {" are": " is", " were": " was", " have": " has", " find": " finds", " wait": " waits", " enter": " enters"}
 
+#: A command in a text, up to the journal that it is about.
+_OF_JOURNAL = re.compile(r"(`sparkq [a-z-]+(?: [a-z-]+)?) JOURNAL\b")
+
 #: The most characters of a fact in a text: one of megabytes, such as a payload in the wrong place, is shown by its beginning.
 SHOWN_CHARACTERS = 4_000
 
@@ -134,6 +137,11 @@ def error(code: str, facts: Mapping[str, Any]) -> SparkQueueError:
 def counted(text: str) -> str:
     """Return a text in which nouns and verbs agree with their counts: `1 row(s) are` becomes `1 row is`."""
     return _COUNTED.sub(_agreeing, text)
+
+
+def with_journal(text: str, path: str) -> str:
+    """Return a text in which commands name the journal by its path, and not by the word JOURNAL, as where nobody knows it."""
+    return _OF_JOURNAL.sub(lambda found: f"{found[1]} {path}", text)
 
 
 def _agreeing(found: re.Match[str]) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, Judged, TableCommit
@@ -236,12 +238,15 @@ class JournalPort(Protocol):
         """Return the log of a message type: its own, or that of the table which it follows."""
         ...
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Refuse columns that `create_message_table` would; changes nothing."""
         ...
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
-        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits."""
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
+        """Make the table of a message type, or append nullable columns to it; does nothing when it already fits.
+
+        Where the type `is_unused`, a table that has no file may have other columns, which give way.
+        """
         ...
 
     def look_at_table(
@@ -261,8 +266,8 @@ class JournalPort(Protocol):
         """Return those of some files of a followed table that its store does not have, whoever took them."""
         ...
 
-    def look_for_files(self, message_type: str) -> None:
-        """Let the next upkeep look which files of a followed table are gone, since somebody did not find one."""
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
+        """Let the next upkeep look which files of messages of a followed table are gone: their consumer failed, or left."""
         ...
 
     def append_pulled(self, files: PulledFiles, *, after_version: int, at_ms: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -15,7 +16,7 @@ import psutil
 import pytest
 
 from tests import drawn_cases
-from tests.coordinator_processes import SESSION_VARIABLE, coordinators_of, starter_of
+from tests.coordinator_processes import SESSION_VARIABLE, WARM_VARIABLE, coordinators_of, starter_of, warm_coordinators
 from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
 
@@ -114,6 +115,19 @@ def no_coordinator_is_left() -> Iterator[None]:
         process.kill()
     psutil.wait_procs(left, timeout=10)
     assert not left, "\n".join(["coordinators were left running:", *told])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def coordinators_are_forked(no_coordinator_is_left: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let a push fork the coordinators that are started on demand; the long forms, and a file by itself, start each of them."""
+    with warm_coordinators(tmp_path_factory.mktemp("coordinators")) if drawn_cases.DRAWS else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture
+def coordinators_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each coordinator, for tests of how it starts, or of what the system shows of it."""
+    monkeypatch.delenv(WARM_VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pyroaring import BitMap64
+
 from spark_queue.core.creation import first_records
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
@@ -269,10 +271,10 @@ class MemoryJournal:
         assert followed is None, "there are no tables here"
         return MemoryMessageLog(self.storage, message_type)
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Do nothing: a list takes any columns."""
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """Make the log of a message type; does nothing when there is one."""
         with self.storage.step("messages.create"):
             self.storage.create_table(message_type)
@@ -307,7 +309,7 @@ class MemoryJournal:
     def absent_files(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         raise AssertionError("no message type follows a table here")
 
-    def look_for_files(self, message_type: str) -> None:
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
         raise AssertionError("no message type follows a table here")
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:

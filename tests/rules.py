@@ -200,7 +200,8 @@ def document() -> str:
 
 
 def _python_tests() -> Iterator[tuple[str, str]]:
-    for file in python_files("tests/"):
+    # Most files name no rule: to parse all of them, and to walk their trees, took seconds.
+    for file in filter(lambda file: _NAMED.search(file.text), python_files("tests/")):
         lines = file.text.splitlines(keepends=True)
         for node in ast.walk(file.tree):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):

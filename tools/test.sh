@@ -13,6 +13,8 @@ export SEED_WINDOW=${SEED_WINDOW:-$((16#${commit:0:6}))}
 if [[ -n ${LONG_FORMS:-} ]]; then short=''; else short=' and not slow' && export DRAWN_CASES=1; fi
 # Tests start dozens of JVMs for moments each: the thorough compiler and the parallel collector cost half of their processor time.
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Each Python that tests start does at first what is there.
+export PYTHONPATH=$PWD/tests/startup:$PYTHONPATH
 
 has_chromium() {
   python -c 'import sys; from tests.unit.dashboard.finding import chromium; sys.exit(chromium() is None)'
@@ -31,8 +33,6 @@ tests_with_spark() {
     [[ -e $archive ]] || python -m tests.spark_classes "$archive" || true
     SPARK_SUBMIT_OPTS+=" -XX:SharedArchiveFile=$archive -Xlog:cds*=off"
   fi
-  # Pythons that Spark starts load what is installed here: see there.
-  export PYTHONPATH=$PWD/tests/startup:$PYTHONPATH
   # Suites that need no Java are not read: see SPARKLESS in tests/conftest.py.
   exec python -m pytest --durations=10 -m "spark$short" --ignore=tests/{unit,contract,model,simulation} --numprocesses "${SPARK_WORKERS:-2}" --dist loadfile "$@"
 }

@@ -31,7 +31,7 @@ def parse_as_of(text: str | None) -> datetime | int | None:
     if text.isdecimal():
         return int(text)
     try:
-        return parse_timestamp(text)
+        return parse_timestamp(text, where="--as-of")
     except ValueError as reason:
         raise bad_argument("--as-of", text, f"a record number or {reason}") from None
 
@@ -39,7 +39,7 @@ def parse_as_of(text: str | None) -> datetime | int | None:
 def parse_since(text: str | None, *, name: str = "--since") -> datetime | None:
     """Read a time: a date, of which UTC's midnight counts, or an ISO-8601 time with offset."""
     try:
-        return None if text is None else parse_moment(text)
+        return None if text is None else parse_moment(text, where=name)
     except ValueError as expected:
         raise bad_argument(name, text or "", f"a date or {expected}") from None
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spark_queue.cli.arguments import DryRun, QueueName, bad_argument
-from spark_queue.cli.output import ALARM_EXIT_CODE, draw, say, show_json, table
+from spark_queue.cli.output import ALARM_EXIT_CODE, NOTHING_EXIT_CODE, draw, say, show_error, show_json, table
 from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
-from spark_queue.errors import SparkQueueError
+from spark_queue.errors import LeaseError, SparkQueueError
 from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
@@ -64,8 +64,14 @@ def prove(
     target: VerbTarget,
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The query's checkpointLocation, as a path or a URL.")],
 ) -> None:
-    """Acknowledge the last batch that a query committed, if the query ended before it could report that."""
-    found = target.journal.prove(checkpoint, storage_options=target.storage_options(checkpoint) or None)
+    """Acknowledge the last batch that a query committed, if it ended before it could report that. Exits with 4 if there is none."""
+    try:
+        found = target.journal.prove(checkpoint, storage_options=target.storage_options(checkpoint) or None)
+    except LeaseError as refusal:
+        if refusal.code != "NOTHING_TO_PROVE":
+            raise
+        show_error(refusal, as_json=target.as_json)
+        raise SystemExit(NOTHING_EXIT_CODE) from None
     if target.as_json:
         show_json({"leases": [asdict(each) for each in found]})
         return

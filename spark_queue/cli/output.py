@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 #: Exit code where a queue has an alarm, or a peer needs attention; 2 is that of wrong usage.
 ALARM_EXIT_CODE = 3
 
+#: Exit code where there is nothing to do, which schedulers may take for a skipped task.
+NOTHING_EXIT_CODE = 4
+
 #: Characters that no terminal is sent: controls (C0 without tab and end of line, DEL, C1), turns of the direction of writing, other
 #: ends of lines, and halves of characters, which no stream accepts.
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

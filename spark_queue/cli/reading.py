@@ -399,7 +399,7 @@ def advise(refusal: SparkQueueError, source: Source) -> None:
         note = _about_column(str(facts["column"]), source, has_nearest=bool(facts["nearest"]))
     elif refusal.code == "COLUMN_TYPE_MISMATCH" and SEVERAL_INSTANTS in facts["reason"]:
         note = "Name the zone of such times, as in --timezone Europe/Berlin."
-    elif refusal.code == "COLUMN_TYPE_MISMATCH" and UNIT in facts["reason"] and "tz=" in facts["expected"]:
+    elif refusal.code == "COLUMN_TYPE_MISMATCH" and UNIT in facts["reason"] and facts["expected"].split()[0] == "TIMESTAMP":
         note = f"Name their unit since 1970 UTC: --epoch {' or --epoch '.join(EPOCHS)}."
     if note:
         refusal.add_note(note)

@@ -13,7 +13,7 @@ from spark_queue.cli.arguments import AsOf, QueueName, parse_as_of, parse_since
 from spark_queue.cli.output import ALARM_EXIT_CODE, draw, out, say, show_json, styled, table
 from spark_queue.cli.verb import OF_STORE, VerbTarget, verb
 from spark_queue.clock import SystemClock
-from spark_queue.errors import JournalError, counted
+from spark_queue.errors import JournalError
 from spark_queue.settings.timestamps import to_text
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ def check(
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Also count messages left in the queue as a finding.")] = False,
 ) -> None:
-    """Report how a job went. Exits with 3 if there are new dead letters, an alarm, or undecided batches. Starts nothing."""
+    """Report how a job went. Exits with 3 if there are new dead letters, an alarm, or batches in doubt. Starts nothing."""
     found = target.journal.queue(queue).check(since=parse_since(since), wants_empty=empty)
     if target.as_json:
         letters = [
             {"reason": kind.reason, "error": kind.error, "letters": len(kind.rows), "last": to_text(kind.last_ms)}
             for kind in found.dead_letters
         ]
-        undecided = [{"subscription": each.subscription, "attempt": each.attempt, "table": each.table} for each in found.undecided]
-        figures = {"alarm": found.alarm, "undecided": undecided, "queue_depth": found.queue_depth}
+        in_doubt = [{"subscription": each.subscription, "attempt": each.attempt, "table": each.table} for each in found.in_doubt]
+        figures = {"alarm": found.alarm, "in_doubt": in_doubt, "queue_depth": found.queue_depth}
         show_json({"queue": queue, "is_well": not found.findings, "dead_letters": letters, **figures})
     else:
         say(str(found))
@@ -212,14 +212,9 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
 
 def _table_notice(row: dict[str, Any]) -> str:
     """Return how far the table was read that a queue's message type follows, and what was passed over there."""
-    behind = row["table_versions_behind"]
-    place = "" if behind is None else ", the newest" if behind == 0 else f", {behind:,} behind the newest"
-    told = (
-        f"Message type '{row['message_type']}' follows table '{row['table']}' and has read it up to version {row['table_version']}"
-    )
-    aside = ", and is set aside" if row["table_set_aside"] else ""
-    passed = (
-        f" {row['table_changes']:,} commit(s) that changed rows were passed over, with {row['table_rows_passed']:,} row(s) at most "
-        "that did not enter: `sparkq peek JOURNAL --view table_changes` shows them."
-    )
-    return counted(f"{told}{place}{aside}.{passed if row['table_changes'] else ''}")
+    from spark_queue.views.table_notice import table_notice
+
+    return table_notice(
+        row["message_type"], table=row["table"], version=row["table_version"], behind=row["table_versions_behind"],
+        is_set_aside=row["table_set_aside"], changes=row["table_changes"], rows_passed=row["table_rows_passed"],
+    )  # fmt: skip

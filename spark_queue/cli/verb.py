@@ -15,6 +15,7 @@ from typer.models import ArgumentInfo
 import spark_queue
 from spark_queue.cli.arguments import bad_argument
 from spark_queue.cli.output import say, show_json, warn
+from spark_queue.errors import SparkQueueError, with_journal
 
 if TYPE_CHECKING:
     from spark_queue.client.journal import Journal
@@ -117,7 +118,11 @@ def verb(shared: Collection[str]) -> Callable[[Callable[Concatenate[VerbTarget, 
         @wraps(body)
         def run(**given: Any) -> None:
             target = VerbTarget(**{name: given.pop(name) for name in shared if name in given})
-            body(target, **given)
+            try:
+                body(target, **given)
+            except SparkQueueError as refusal:
+                refusal.args = (with_journal(str(refusal), target.path),)
+                raise
 
         _, *own = inspect.signature(body, eval_str=True).parameters.values()
         # Typer declares what this says.

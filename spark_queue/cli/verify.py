@@ -16,9 +16,9 @@ from spark_queue.core.definitions.definition import WITHHOLDING
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, stretches
 from spark_queue.core.records import Entered, Followed, JournalCreated, MergedFile, Passed, Record, Stopped
+from spark_queue.core.state.findings import table_alarms
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
-from spark_queue.core.state.status import table_alarms
 from spark_queue.errors import JournalError, SparkQueueError
 from spark_queue.journal import snapshot
 from spark_queue.journal.damage import damaged_files
@@ -263,7 +263,7 @@ def _of_strangers(seen: JournalView) -> list[str]:
 def _of_removed_files(seen: JournalView) -> list[str]:
     """Return the alarms about messages of followed tables whose file is gone, or may be soon."""
     found = (each for ledger in seen.state.queues.values() for each in table_alarms(seen.state, ledger).values())
-    return [f"{each.error}." for each in found if each.since_ms <= seen.now_ms]
+    return [f"{each.text}." for each in found if each.since_ms <= seen.now_ms]
 
 
 def _of_files(store: Store, seen: JournalView, bar: Progress) -> Iterator[str]:

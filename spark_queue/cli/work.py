@@ -31,19 +31,26 @@ def work(
         int | None, typer.Option(min=1, metavar="COUNT", help="Most messages in hand; default: twice the concurrency.")
     ] = None,
     only: Annotated[str | None, typer.Option("--filter", metavar="SQL", help="Only messages that match this filter.")] = None,
-    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when what is in the queue now is done.")] = False,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when each message that is there now had its turn.")
+    ] = False,
     wait: Annotated[str | None, typer.Option(metavar="DURATION", help="End when nothing came for so long.")] = None,
     stop_timeout: Annotated[
         str, typer.Option(metavar="DURATION", help="How long messages in work may go on after SIGTERM or Ctrl-C.")
     ] = "30s",
 ) -> None:
-    """Run a Python function on each message: acknowledged when it returns, cancelled when it raises."""
+    """Run a Python function on each message: acknowledged when it returns, cancelled when it raises.
+
+    With --until-empty or --wait it exits with 3 if the function failed on messages and did not succeed on them since, or if the
+    queue or its subscription is paused.
+    """
     done = target.journal.queue(queue).process(
         _found(function), concurrency=concurrency, subscription=subscription, max_backlog=max_backlog, filter=only,
         until_empty=until_empty, wait=wait, stop_timeout=stop_timeout, signals=True,
     )  # fmt: skip
-    counts = asdict(done)
-    target.show(counts, ", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    target.show(asdict(done), str(done))
+    if done.exit_code:
+        raise SystemExit(done.exit_code)
 
 
 def _found(text: str) -> Callable[..., Any]:

@@ -89,7 +89,7 @@ def plan(
             known = now.state.message_types.get(name)
             journal.look_at_table(message_type, None if known is None else known.followed, before)
         elif message_type != before:
-            journal.check_message_table(name, message_type.columns)
+            journal.check_message_table(name, message_type.columns, is_unused=now.state.is_unused(name))
     _refuse_other_columns(journal.store, old, wanted)
     # The caller's right was checked above.
     try_out(now, Apply(definitions=dict(wanted.stored), reset=reset))

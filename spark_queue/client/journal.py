@@ -398,8 +398,8 @@ class Journal(Handle):
         Raises
         ------
         LeaseError
-            CHECKPOINT_FOREIGN where it shows no committed batch of a queue of this journal; STALE_RUN where a newer reader took the
-            subscription over meanwhile.
+            NOTHING_TO_PROVE where it has no committed batch, or does not exist; CHECKPOINT_FOREIGN where its last one is none of a
+            queue of this journal; STALE_RUN where a newer reader took the subscription over meanwhile.
         """
         from spark_queue.client.proving import prove
 

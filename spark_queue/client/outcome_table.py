@@ -15,6 +15,7 @@ from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
+from spark_queue.journal.sql_types import sql_type, with_sql_type
 
 _REQUIRED = ("bookmark", "outcome")
 OPTIONAL = ("retry_after", "error")
@@ -121,7 +122,8 @@ def cast_column(queue: str, table: pa.Table, name: str, kind: pa.DataType) -> An
     try:
         return table.column(name).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
-        text = f"column '{name}' is {table.column(name).type}, which does not convert to {kind}: {reason}."
+        given = table.column(name).type
+        text = f"column '{name}' is {sql_type(given)}, which does not convert to {sql_type(kind)}: {with_sql_type(str(reason))}."
         raise invalid(queue, text, "Cast it.") from reason
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from spark_queue.client import coordinator_client
@@ -48,14 +49,17 @@ def prove(store: Store, endpoint: Endpoint, checkpoint: Store) -> list[ProvenLea
     Raises
     ------
     LeaseError
-        CHECKPOINT_FOREIGN where the checkpoint knows no committed batch of a queue of this journal, or one that the journal never
-        granted; STALE_RUN where a newer reader took over just now.
+        NOTHING_TO_PROVE where the checkpoint has no committed batch; CHECKPOINT_FOREIGN where its last one is none of a queue of
+        this journal, or one that the journal never granted; STALE_RUN where a newer reader took over just now.
     """
     view = state_at(open_journal(store))
-    told = [offset for offset in _committed(checkpoint) if offset["journal"] == view.state.journal_id]
+    newest = _newest_committed(checkpoint)
+    if newest is None:
+        raise LeaseError("NOTHING_TO_PROVE", checkpoint=checkpoint.path)
+    told = [offset for offset in _offsets_of(checkpoint, newest) if offset["journal"] == view.state.journal_id]
     if not told:
-        expected = f"a committed batch of a queue of journal {view.state.journal_id}"
-        raise LeaseError("CHECKPOINT_FOREIGN", what="nothing", expected=expected)
+        expected = f"one of a queue of journal {view.state.journal_id}"
+        raise LeaseError("CHECKPOINT_FOREIGN", what=f"a last committed batch, {newest}", expected=expected)
     found = [_proven(view, offset) for offset in told]
     for each in found:
         if not each.was_proven:
@@ -93,10 +97,18 @@ def _proof(lease: int, queue: str, subscription: Subscription) -> Prove:
     return Prove(queue=queue, subscription=subscription.name, run=Run(incarnation=subscription.incarnation, lease=lease))
 
 
-def _committed(checkpoint: Store) -> Iterator[dict[str, Any]]:
-    """Yield the offsets of queue streams at which the newest committed batch of a query ends."""
-    numbers = [int(match[1]) for each in checkpoint.list("commits") if (match := _NUMBER.fullmatch(each.key))]
-    text = checkpoint.read(f"offsets/{max(numbers)}") if numbers else None
+def _newest_committed(checkpoint: Store) -> int | None:
+    """Return the number of the newest committed batch of a query; None where there is none, as before its first start."""
+    with checkpoint.failures("listing commits"):
+        if checkpoint.is_local and not Path(checkpoint.path).exists():
+            return None
+    numbers = (int(match[1]) for each in checkpoint.list("commits") if (match := _NUMBER.fullmatch(each.key)))
+    return max(numbers, default=None)
+
+
+def _offsets_of(checkpoint: Store, batch: int) -> Iterator[dict[str, Any]]:
+    """Yield the offsets of queue streams at which a batch ends."""
+    text = checkpoint.read(f"offsets/{batch}")
     for line in () if text is None else text.decode(errors="replace").splitlines():
         yield from _offsets_in(line)
 

@@ -225,7 +225,7 @@ class Queue:
         Parameters
         ----------
         fn
-            Gets a `Message`; may be a coroutine function.
+            Gets a `Message`; may be a coroutine function, which runs in an event loop of its own.
         concurrency
             Messages in work at once: in so many threads, or, for a coroutine function, tasks of one event loop.
         on_barrier
@@ -242,7 +242,15 @@ class Queue:
         Returns
         -------
         Processed
-            Counts, once it has ended: by `wait`, `until_empty` or a signal.
+            Counts, once it has ended: by `wait`, `until_empty` or a signal. Of a run with one of the first two it knows which
+            messages failed, and its `exit_code` is 3 if somebody should look.
+
+        Raises
+        ------
+        ConfigError
+            BAD_VALUE, and as `receive`.
+        CallerError
+            EVENT_LOOP_RUNNING for a coroutine function where this thread runs an event loop.
         """
         from spark_queue.receiver.processing import process
 

@@ -16,6 +16,7 @@ from spark_queue.coordinator.rights import caller_of
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.bitmaps.priority import Priorities
 from spark_queue.core.deciding import barrier
 from spark_queue.core.deciding.losing import lost_record
 from spark_queue.core.definitions import parsing
@@ -90,7 +91,8 @@ class Commands:
                 if message_type.table is not None:
                     continue
                 try:
-                    self._journal.create_message_table(name, message_type.columns)
+                    is_unused = state.is_unused(name, by=before)
+                    self._journal.create_message_table(name, message_type.columns, is_unused=is_unused)
                 except SparkQueueError as trouble:
                     if message_type != before.message_types.get(name):
                         raise
@@ -127,7 +129,7 @@ class Commands:
             if message_type == before:
                 continue
             if message_type.table is None:
-                self._journal.check_message_table(name, message_type.columns)
+                self._journal.check_message_table(name, message_type.columns, is_unused=state.is_unused(name))
                 continue
             known = state.message_types.get(name)
             found = self._journal.look_at_table(message_type, None if known is None else known.followed, before)
@@ -199,8 +201,10 @@ class Commands:
         rows = lease.rows if lease.is_barrier else ledger.outstanding(lease)
         segments = self._engine.state.message_types[ledger.definition.message_type].segments
         delivered, cancelled = _counts(ledger, poll, is_barrier=lease.is_barrier)
-        order_keys = None if lease.is_barrier else _order_keys(ledger)
-        places = cut_places(segments, rows, delivered, cancelled, is_barrier=lease.is_barrier, order_keys=order_keys)
+        order_keys, priorities = (None, None) if lease.is_barrier else (_order_keys(ledger), _priorities(ledger))
+        places = cut_places(
+            segments, rows, delivered, cancelled, is_barrier=lease.is_barrier, order_keys=order_keys, priorities=priorities
+        )
         return Answer(reply=msgspec.structs.replace(reply, places=places))
 
     def _with_status(self, poll: commands.Next, reply: Granted, now_ms: int, who: Login | None) -> Answer:
@@ -237,6 +241,10 @@ def _counts(ledger: QueueLedger, command: commands.SubscriptionCommand, *, is_ba
 
 def _order_keys(ledger: QueueLedger) -> OrderKeys | None:
     return None if ledger.definition.order_key is None else ledger.selection.order_keys
+
+
+def _priorities(ledger: QueueLedger) -> Priorities | None:
+    return None if ledger.definition.priority is None else ledger.selection.priorities
 
 
 def _followed(state: JournalState, message_type: str, *, what: str) -> FollowedTable:

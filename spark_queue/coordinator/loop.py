@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from pyroaring import BitMap64
+
 from spark_queue.coordinator.alarm_bell import AlarmBell
 from spark_queue.coordinator.commands import Answer, Commands
 from spark_queue.coordinator.held_calls import HeldCalls
@@ -51,9 +53,6 @@ QUIET_MS = 5_000
 
 #: How late a wait for calls may end before the process counts as stopped meanwhile, in milliseconds.
 SLEPT_MS = 3_000
-
-#: How the text of an error says that a message file is missing.
-MISSING_FILE = "[MESSAGE_FILE_MISSING]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +272,6 @@ class Loop:
                 self._answer(call, Answer(reply=replies.Done()))
             case wire.Nudge() | wire.AwaitPublish() as about_log:
                 self._serve_log(call, about_log, now_ms)
-            case wire.LookForFiles() as missed:
-                self._look_for_files(missed.message_type)
-                self._answer(call, Answer(reply=replies.Done()))
             case wire.CatchUp():
                 self._answer(call, Answer(reply=self._caught_up(now_ms)))
             case Observe() as asked:
@@ -289,17 +285,15 @@ class Loop:
             case command:
                 self._serve_command(call, command, now_ms)
 
-    def _note_missing(self, command: commands.AnyCommand) -> None:
-        """Have it looked for the file that a batch function failed without."""
-        if isinstance(command, commands.EndRun) and MISSING_FILE in (command.error or ""):
-            ledger = self._engine.state.queues.get(command.queue)
-            self._look_for_files("" if ledger is None else ledger.definition.message_type)
+    def _note_unread(self, command: commands.Leave | commands.EndRun) -> None:
+        """Have the files looked for of messages whose consumer fails or leaves: it may not have found them (R155).
 
-    def _look_for_files(self, message_type: str) -> None:
-        """Have the next upkeep look which files of a followed table are gone: somebody did not find one (R155)."""
-        known = self._engine.state.message_types.get(message_type)
-        if known is not None and known.followed is not None:
-            self._journal.look_for_files(message_type)
+        What failed is not asked for: of an executor's error Spark tells a text only, and of a sink of its own nothing.
+        """
+        ledger = self._engine.state.queues.get(command.queue)
+        if ledger is not None and self._engine.state.message_types[ledger.definition.message_type].followed is not None:
+            rows = BitMap64.union(BitMap64(), *(lease.leased for lease in ledger.leases_of(command.subscription)))
+            self._journal.look_for_files(command.queue, rows)
 
     def _caught_up(self, now_ms: int) -> wire.CaughtUp:
         """Read the logs of all followed tables on, and return what is left to be done; upkeep does it after the answer."""
@@ -325,6 +319,7 @@ class Loop:
                 self._note_waiting(settle.queue, now_ms)
                 self._run(call, settle, now_ms)
             case commands.Leave() as leave:
+                self._note_unread(leave)
                 self._run(call, leave, now_ms)
                 self._release_polls(leave, now_ms)
             case early if self._peers.are_awaited(early, now_ms=now_ms):
@@ -341,7 +336,8 @@ class Loop:
                 self._run(call, change, now_ms)
                 self._peers.changed(now_ms=now_ms)
             case command:
-                self._note_missing(command)
+                if isinstance(command, commands.EndRun) and command.error is not None:
+                    self._note_unread(command)
                 if fixes_place(command):
                     # Messages that were published before it enter before it.
                     self._admit_everything(now_ms)

@@ -151,19 +151,25 @@ class Engine:
         if ledger is None:
             return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
         known, withheld, paused = ledger.subscriptions.get(poll.subscription), False, ledger.paused
+        ended, delayed, due_at_ms = self.has_ended(poll, now_ms=now_ms), 0, None
         with self.state.guard(poll.queue):
             if known is not None:
                 work = self._work(poll.queue, now_ms)
                 withheld, paused = free_rows.is_withheld(work, known), free_rows.is_paused(work, known)
-        period_ms = ledger.definition.lease_period_ms
+                delayed, due_at_ms = free_rows.delayed_of(work, known) if ended else (delayed, due_at_ms)
+        alarm = known.alarm if known is not None and known.receives and paused and not ledger.paused else None
         return Granted(
             lease=poll.finished,
             messages=0,
             leased_until_ms=0,
-            lease_period_ms=period_ms,
+            lease_period_ms=ledger.definition.lease_period_ms,
             withheld=withheld,
             paused=paused,
-            ended=self.has_ended(poll, now_ms=now_ms),
+            ended=ended,
+            delayed=delayed,
+            due_at_ms=due_at_ms,
+            alarm=None if alarm is None else alarm.error,
+            probe_at_ms=None if alarm is None else alarm.probe_at_ms,
         )
 
     def _owned(self, poll: commands.Next) -> tuple[QueueLedger, Subscription] | None:

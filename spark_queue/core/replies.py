@@ -126,6 +126,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     columns: str | None = None
     #: The hash of the order key of each row, None for a row without one; None where the queue has no order key.
     keys: tuple[int | None, ...] | None = None
+    #: The priority of each row, None for a row without one; None where the queue has no priority.
+    priorities: tuple[int | None, ...] | None = None
 
 
 class Granted(Reply, frozen=True, kw_only=True):
@@ -143,6 +145,12 @@ class Granted(Reply, frozen=True, kw_only=True):
     paused: bool = False
     #: To a receiver that asked for the messages of its beginning: nothing of them is in its hand any more, or comes.
     ended: bool = False
+    #: With `ended`: how many of those messages wait for their time, and when the first of them comes.
+    delayed: int = 0
+    due_at_ms: int | None = None
+    #: To a receiver that an alarm of its subscription lets wait: its text, and when a message is tried next.
+    alarm: str | None = None
+    probe_at_ms: int | None = None
     #: To a receiver: receivers have died of its one message, which begins only after a renewal that names its lease (R138).
     alone: bool = False
     #: To a receiver, which asks no second time: where its messages stand, oldest first (R135).

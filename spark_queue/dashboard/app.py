@@ -30,6 +30,7 @@ from starlette.types import ASGIApp
 
 from spark_queue.dashboard.changes import Changes, ChangeSite
 from spark_queue.dashboard.connections import BACKLOG, BoundedListener, BoundedProtocol
+from spark_queue.dashboard.findings import finding_list
 from spark_queue.dashboard.guard import TOO_MANY, Access, Guard, own_path
 from spark_queue.dashboard.journal_page import PAGE_QUEUES, MetricsSite, choice_of, journal_rows
 from spark_queue.dashboard.journal_site import JournalSite
@@ -207,7 +208,8 @@ class _Site:
     async def overview(self, request: Request) -> Response:
         choice = choice_of(request.query_params, limit=max(1, PAGE_QUEUES // max(1, len(self._followers))))
         rows = await to_thread.run_sync(lambda: [journal_rows(each, choice) for each in self._followers])
-        return self._pages.render(request, "overview.html", journals=rows)
+        wrong = finding_list((found for each in rows for found in each.wrong), times_ms=[each.now_ms for each in rows])
+        return self._pages.render(request, "overview.html", journals=rows, wrong=wrong)
 
     async def login(self, request: Request) -> Response:
         access = self._pages.access

@@ -41,6 +41,11 @@ def instant(at_ms: int | None) -> str:
     return NONE if not at_ms else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def clock_time(at_ms: int) -> str:
+    """Return the time of a day in UTC."""
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%S}"
+
+
 def written_time(at_ms: int) -> str:
     """Return a time in UTC as people write it."""
     at = datetime.fromtimestamp(at_ms / 1_000, UTC)
@@ -95,7 +100,7 @@ def body(value: Any) -> str:
     return text if len(text) <= _WHOLE_CHARACTERS else f"{text[:_WHOLE_CHARACTERS]}… ({len(text):,} characters)"
 
 
-def cell(value: Any) -> str:
+def cell(value: Any, most: int = CELL_CHARACTERS) -> str:
     """Return a value of a message, as much of it as a table can carry."""
     text = NONE if value is None else shown(value)
-    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spark_queue.client.changes import NOT_SHOWN, TOKEN_KEY
+from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.followed_table import TableFigures
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
+from spark_queue.core.state.findings import QueueFinding, slow_after_s, taken_from
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.needed import due_files
+from spark_queue.core.state.sparkq_command import SparkqCommand
 from spark_queue.core.state.status import urgency
-from spark_queue.dashboard import charts
+from spark_queue.dashboard import charts, findings
+from spark_queue.dashboard.findings import ListedFinding
 from spark_queue.dashboard.queue_page import as_of
 from spark_queue.errors import ConfigError, SparkQueueError, counted
 from spark_queue.following.follower import FollowedView, JournalFollower, families_of
@@ -33,7 +38,8 @@ from spark_queue.following.history import JournalHistory, Spark
 from spark_queue.journal.open import DeltaJournal
 from spark_queue.journal.store import CONTROL, MESSAGES, SNAPSHOTS, Store
 from spark_queue.metrics.prometheus import content_type, render
-from spark_queue.views import JournalView, queue_status, state_at
+from spark_queue.views import JournalView, queue_findings, queue_status, state_at
+from spark_queue.views.table_notice import table_notice
 
 #: Most moments that are kept; each is a whole state.
 KEPT = 6
@@ -94,6 +100,9 @@ class QueueRow:
     trouble: str | None
     #: Whether it was paused by hand; an alarm stops subscriptions, too.
     is_paused: bool = False
+    #: Whether its longest batch runs for longer than is usual.
+    is_slow: bool = False
+    findings: Sequence[QueueFinding] = ()
     rate_in: float | None = None
     rate_out: float | None = None
     line: str = ""
@@ -129,8 +138,11 @@ class JournalRows:
     found: int = 0
     total: int = 0
     choice: QueueChoice = field(default_factory=QueueChoice)
-    #: The trouble that keeps all of its queues from being served.
-    alarm: str | None = None
+    #: The findings about the journal and all of its queues.
+    wrong: Sequence[ListedFinding] = ()
+    #: Its message types that follow tables, and the number of its receivers.
+    tables: Sequence[TableRow] = ()
+    receivers: int = 0
     records: int = 0
     now_ms: int = 0
 
@@ -176,8 +188,11 @@ def journal_rows(follower: JournalFollower, choice: QueueChoice) -> JournalRows:
     """Return the rows of a journal."""
     with follower.look() as look:
         if look is None:
-            reading = follower.trouble is None
-            return JournalRows(name=follower.name, path=follower.store.path, trouble=follower.trouble, is_reading=reading)
+            now_ms = SystemClock().wall_ms()
+            return JournalRows(
+                name=follower.name, path=follower.store.path, trouble=follower.trouble, is_reading=follower.trouble is None,
+                wrong=findings.unreadable(follower, now_ms), now_ms=0 if follower.trouble is None else now_ms,
+            )  # fmt: skip
         rows = [_figures(look, name) for name in look.state.definitions.queues]
         found = [row for row in rows if choice.find.casefold() in row.name.casefold()]
         if choice.sort in ("in", "out"):
@@ -193,21 +208,29 @@ def journal_rows(follower: JournalFollower, choice: QueueChoice) -> JournalRows:
             found=len(found),
             total=len(rows),
             choice=choice,
-            alarm=_absence(look, rows),
+            wrong=[
+                *findings.unreadable(follower, look.now_ms),
+                *findings.journal_findings(follower, look, {row.name: row.findings for row in rows}, _absence(look, rows)),
+            ],
+            tables=table_rows(look),
+            receivers=sum(row.status.receivers for row in rows if row.status is not None),
             records=look.state.next_record,
             now_ms=look.now_ms,
         )
 
 
-def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> str | None:
-    """Return the warning where messages wait for consumers, and no coordinator is there to grant them."""
+def _absence(look: FollowedView, rows: Iterable[QueueRow]) -> Iterator[QueueFinding]:
+    """Yield the alarm where messages wait for consumers, and no coordinator is there to grant them."""
     queues = look.state.definitions.queues
     # Messages in a queue for dead letters alone wait for people.
-    depths = [row.status.queue_depth for row in rows if row.status is not None and queues[row.name].underlying_topic is not None]
+    known = [row.status for row in rows if row.status is not None and queues[row.name].underlying_topic is not None]
+    depths = [each.queue_depth for each in known]
     if look.is_served or not any(depths):
-        return None
+        return
     waiting = counted(f"{sum(depths):,} message(s) wait in {np.count_nonzero(depths):,} queue(s)")
-    return f"No coordinator runs, and {waiting}: none is delivered. Start a consumer, or `sparkq serve`."
+    text = f"No coordinator runs, and {waiting}: none is delivered. A consumer that starts also starts one; so does `sparkq serve`."
+    oldest_ms = look.now_ms - round(1_000 * max(each.seconds_behind or 0 for each in known))
+    yield QueueFinding(text=text, since_ms=max(oldest_ms, look.heard_at_ms), command=SparkqCommand("serve"))
 
 
 def queue_row(look: FollowedView, name: str) -> QueueRow:
@@ -217,12 +240,19 @@ def queue_row(look: FollowedView, name: str) -> QueueRow:
 
 def _figures(look: FollowedView, name: str) -> QueueRow:
     if name in look.state.troubles:
-        return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]))
+        return QueueRow(name=name, status=None, trouble=str(look.state.troubles[name]), findings=queue_findings(look, name))
     try:
         status = queue_status(look, name)
-        return QueueRow(name=name, status=status, trouble=None, is_paused=look.state.ledger(name).paused)
+        history = look.log_history().queues.get(name)
+        durations = None if history is None else history.lease_duration.get(status.longest_batch_subscription or "")
+        return QueueRow(
+            name=name, status=status, trouble=None, is_paused=look.state.ledger(name).paused,
+            is_slow=(status.longest_batch_seconds or 0) > slow_after_s(durations),
+            findings=queue_findings(look, name, is_served=look.is_served),
+        )  # fmt: skip
     except Exception as fault:  # noqa: BLE001  # The other queues are shown all the same.
-        return QueueRow(name=name, status=None, trouble=untold(fault))
+        found = QueueFinding(text=untold(fault), since_ms=0, command=SparkqCommand("verify"))
+        return QueueRow(name=name, status=None, trouble=found.text, findings=[found])
 
 
 def _paced(look: FollowedView, row: QueueRow) -> QueueRow:
@@ -264,10 +294,45 @@ class TypeRow:
     foreign: int
 
 
-def table_rows(look: JournalView) -> Mapping[str, TableFigures]:
-    """Return the tables that a journal follows, by message type, and how far each was read."""
-    known = {name: each.followed for name, each in look.state.message_types.items()}
-    return {name: followed.figures(look.place(name)) for name, followed in known.items() if followed is not None}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One message type that follows a table."""
+
+    message_type: str
+    figures: TableFigures
+    #: Files that the table has removed, or may have, with messages that some queue needs; from when on VACUUM may take the first.
+    files_due: int
+    taken_from: str
+
+    @property
+    def notice(self) -> str:
+        """How far it was read, and what of it is still to be copied, as a sentence."""
+        known = self.figures
+        told = table_notice(
+            self.message_type, table=known.table, version=known.version, behind=known.behind,
+            is_set_aside=known.trouble is not None, changes=known.changes, rows_passed=known.rows_passed,
+        )  # fmt: skip
+        due = f" {self.files_due:,} file(s) are still to be copied: VACUUM may take the first {self.taken_from}."
+        return told + (counted(due) if self.files_due else "")
+
+
+def table_rows(look: JournalView) -> list[TableRow]:
+    """Return the message types of a journal that follow tables, and how far each was read."""
+    return [row for name in look.state.message_types if (row := table_row(look, name)) is not None]
+
+
+def table_row(look: JournalView, message_type: str) -> TableRow | None:
+    """Return how far the table was read that a message type follows; None where it follows none."""
+    known = look.state.message_types[message_type].followed
+    if known is None:
+        return None
+    due = [each for each in due_files(look.state, message_type) if each.needed]
+    return TableRow(
+        message_type=message_type,
+        figures=known.figures(look.place(message_type)),
+        files_due=len(due),
+        taken_from=taken_from(min(due, key=lambda each: each.taken_at_ms)) if due else "",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,8 @@ class JournalSite:
         return handle
 
     def _journal_queues(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
-        return {"rows": journal_rows(follower, journal_page.choice_of(request.query_params))}
+        rows = journal_rows(follower, journal_page.choice_of(request.query_params))
+        return {"rows": rows, "wrong": findings.finding_list(rows.wrong, times_ms=[rows.now_ms])}
 
     def _queue(self, request: Request, follower: JournalFollower) -> dict[str, Any]:
         asked, at_ms = request.query_params, formatting.moment_ms(request.query_params.get("at"))
@@ -87,10 +88,15 @@ class JournalSite:
             # The end of the slider means now.
             at_ms = None if at_ms is None or (at_ms >= span.end_ms - span.step_s * 1_000 and not asked.get("end")) else at_ms
             charts = queue_page.queue_charts(look, name, span, at_ms)
-            now = queue_page.figures(look.state, name, look.now_ms, look.heard()) if at_ms is None else None
+            now = (
+                queue_page.figures(look.state, name, look.now_ms, look.heard(), look.log_history().queues.get(name))
+                if at_ms is None
+                else None
+            )
             alarm, journal = queue_status(look, name).alarm, look.journal
             definition = look.state.definitions.stored.get("queues", {}).get(name, {})
             pace = look.pace(name) if at_ms is None else None
+            table = journal_page.table_row(look, look.state.definitions.queue(name).message_type) if at_ms is None else None
             has_history, now_ms = look.history is not None, look.now_ms
         refused = None
         if now is None and at_ms is not None:
@@ -102,7 +108,7 @@ class JournalSite:
         return {
             "queue": name, "figures": now, "charts": charts, "span": span, "spans": list(queue_page.SPANS_MS), "at_ms": at_ms,
             "alarm": alarm if at_ms is None else None, "definition": definition, "has_history": has_history, "now_ms": now_ms,
-            "refused": refused, "trouble": follower.trouble, "pace": pace, "path": follower.store.path,
+            "refused": refused, "trouble": follower.trouble, "pace": pace, "table": table, "path": follower.store.path,
             "changes": self._changes.of(follower.name, name)[:QUEUE_CHANGES] if at_ms is None else [],
         }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state import status
+from spark_queue.core.state.findings import slow_after_s
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import State
+from spark_queue.core.state.log_history import Histogram, QueueHistory
 from spark_queue.dashboard import charts, formatting
 from spark_queue.errors import ConfigError
 from spark_queue.following.follower import FollowedView
@@ -50,6 +52,8 @@ class SubscriptionRow:
     is_told: bool
     has_left: bool
     receives: bool
+    #: Whether its batch runs for longer than is usual.
+    is_slow: bool
     #: Whether its lease ran out, and no record has ended it.
     is_overdue: bool
     alarm: str | None
@@ -97,20 +101,23 @@ class QueueFigures:
     letters_from: str | None
 
 
-def figures(state: JournalState, queue: str, now_ms: int, heard: Heard) -> QueueFigures:
-    """Return a queue's figures from a state, and from its coordinator's times of planners that found nothing."""
+def figures(state: JournalState, queue: str, now_ms: int, heard: Heard, history: QueueHistory | None = None) -> QueueFigures:
+    """Return a queue's figures from a state, and from its coordinator's times of planners that found nothing.
+
+    `history` tells how long batches took before.
+    """
     ledger = state.ledger(queue)
     return QueueFigures(
         status=status.queue_status(state, queue, now_ms=now_ms),
         is_paused=ledger.paused,
-        subscriptions=_subscriptions(ledger, now_ms, heard),
+        subscriptions=_subscriptions(ledger, now_ms, heard, {} if history is None else history.lease_duration),
         leases=_leases(ledger, now_ms),
         letters_to=ledger.definition.dead_letter_queue,
         letters_from=state.definitions.source_of(queue),
     )
 
 
-def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[SubscriptionRow]:
+def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard, durations: Mapping[str, Histogram]) -> list[SubscriptionRow]:
     backlogs, rows = ledger.backlogs(), []
     free = ledger.rows[State.AVAILABLE] | ledger.due(now_ms)
     for name, known in sorted(ledger.subscriptions.items()):
@@ -118,6 +125,7 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
         # A receiver has many, and the oldest tells most; what was settled by hand is no batch any more.
         lease = min(leases, key=lambda each: each.begun_at_ms, default=None) if known.receives else ledger.open_lease(known)
         queue = ledger.definition.name
+        batch_s = None if lease is None else max(0, now_ms - lease.begun_at_ms) / 1_000
         seen_ms = seen_at_ms(known.last_seen_at_ms, heard, queue=queue, subscription=name, now_ms=now_ms)
         matching = None if known.filter is None else ledger.selection.matches.get(known.filter)
         rows.append(
@@ -129,11 +137,12 @@ def _subscriptions(ledger: QueueLedger, now_ms: int, heard: Heard) -> list[Subsc
                 waiting=len(free if matching is None else free & matching),
                 lease=None if lease is None else lease.number,
                 lease_messages=None if lease is None else sum(len(ledger.outstanding(each)) for each in (leases or [lease])),
-                batch_s=None if lease is None else max(0, now_ms - lease.begun_at_ms) / 1_000,
+                batch_s=batch_s,
                 seen_s=max(0, now_ms - seen_ms) / 1_000,
                 is_told=name in heard.get(queue, {}),
                 has_left=known.left,
                 receives=known.receives,
+                is_slow=(batch_s or 0) > slow_after_s(durations.get(name)),
                 is_overdue=lease is not None and lease.due_at_ms <= now_ms,
                 alarm=None if known.alarm is None else known.alarm.error,
             )

@@ -13,7 +13,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from spark_queue.dashboard.formatting import body, cell, coded, count, field_time, instant, machine_time, size, written_time
+from spark_queue.dashboard.formatting import (
+    body,
+    cell,
+    clock_time,
+    coded,
+    count,
+    field_time,
+    instant,
+    machine_time,
+    size,
+    written_time,
+)
 from spark_queue.dashboard.guard import Access
 from spark_queue.views import quantities
 
@@ -29,7 +40,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for render in (count, instant, written_time, machine_time, field_time, size, body, cell, coded):
+    for render in (count, instant, clock_time, written_time, machine_time, field_time, size, body, cell, coded):
         made.filters[render.__name__] = render
     made.filters.update(rate=quantities.rate, duration=quantities.duration)
     made.filters["part"] = _part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import TablePlace
 from spark_queue.core.records import Kind
+from spark_queue.core.state.findings import of_set_aside
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import SparkQueueError
@@ -98,6 +99,10 @@ class FollowedView(JournalView):
     history: JournalHistory | None
     #: Whether a coordinator renews its advertisement.
     is_served: bool
+    #: When one was last heard of, by a record or by its advertisement, in milliseconds since 1970 UTC.
+    heard_at_ms: int
+    #: When troubles of which no record tells since when were seen first, by their text, in milliseconds since 1970 UTC.
+    first_seen_ms: Mapping[str, int]
 
     def pace(self, name: str) -> Pace | None:
         """Return the pace of a queue now; None where the history is still being read."""
@@ -145,6 +150,8 @@ class _Followed:
     #: The last advertisement of its coordinator, and when it was first seen, by the monotonic clock in milliseconds.
     told: Advertisement | None = None
     told_ms: int = 0
+    #: When it was last renewed, in milliseconds since 1970 UTC: by its own clock, where this process has not seen it.
+    heard_at_ms: int = 0
     is_served: bool = False
     #: Newest version of each message log that was looked at, beyond the state's.
     seen: dict[str, int] = field(default_factory=dict)
@@ -172,6 +179,9 @@ class JournalFollower:
         self.handle = Journal(store.path, storage_options=store.storage_options, coordinator=coordinator)
         self.revision = 0
         self._trouble: str | None = None
+        #: When it began, by the wall clock in milliseconds.
+        self._trouble_since_ms = 0
+        self._first_seen_ms: dict[str, int] = {}
         #: When a look began that may wait for the store alone, by the monotonic clock in milliseconds; None between looks.
         self._asked_ms: int | None = None
         self._found: _Followed | None = None
@@ -193,6 +203,14 @@ class JournalFollower:
             # Clients of object stores try for minutes before they give up.
             return f"Its store has not answered for {silent_ms // 1_000} s. It is asked again and again."
         return self._trouble
+
+    @property
+    def trouble_since_ms(self) -> int:
+        """When the journal began to have a `trouble`, in milliseconds since 1970 UTC."""
+        asked_ms = self._asked_ms
+        if self._trouble is not None or asked_ms is None:
+            return self._trouble_since_ms
+        return SystemClock().wall_ms() - (SystemClock().monotonic_ms() - asked_ms)
 
     def start(self) -> None:
         """Begin to follow the log, in a thread of its own."""
@@ -226,6 +244,8 @@ class JournalFollower:
                 place=found.place,
                 heard=lambda: {} if found.told is None else found.told.heard,
                 is_served=found.is_served,
+                heard_at_ms=max(found.state.last_at_ms, found.heard_at_ms),
+                first_seen_ms=self._first_seen_ms,
             )
 
     def refresh(self) -> None:
@@ -250,6 +270,8 @@ class JournalFollower:
             self._ended.wait(LOOK_S)
 
     def _fail(self, text: str) -> None:
+        if self._trouble is None:
+            self._trouble_since_ms = SystemClock().wall_ms()
         if text != self._trouble:
             self._trouble, self.revision = text, self.revision + 1
 
@@ -264,11 +286,24 @@ class JournalFollower:
         if self._trouble is not None:
             self._trouble, self.revision = None, self.revision + 1
         self._look_for_damage()
+        self._note_troubles()
+
+    def _note_troubles(self) -> None:
+        """Remember when troubles were seen first of which no record tells since when."""
+        found = self._found
+        if found is not None:
+            state = found.ahead or found.state
+            set_aside = (of_set_aside(state, name).text for name in state.set_aside_queues())
+            texts, now_ms = (*found.troubles.values(), *found.damages.values(), *set_aside), SystemClock().wall_ms()
+            self._first_seen_ms = {text: self._first_seen_ms.get(text, now_ms) for text in texts}
 
     def _hear(self, found: _Followed) -> None:
         """Read the coordinator's advertisement. Without a renewal for long it is not there, whatever its clock and ours say."""
         told, now_ms = read_advertisement(self.store, found.state.journal_id), SystemClock().monotonic_ms()
         if told != found.told:
+            if told is not None:
+                wall_ms = SystemClock().wall_ms()
+                found.heard_at_ms = min(wall_ms, told.renewed_at_ms) if found.told is None else wall_ms
             found.told, found.told_ms = told, now_ms
         is_served = told is not None and now_ms - found.told_ms < ABSENT_MS
         if is_served != found.is_served:

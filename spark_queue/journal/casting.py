@@ -24,6 +24,7 @@ from spark_queue.journal.conversion import (
     since_epoch,
     struct_array,
 )
+from spark_queue.journal.sql_types import sql_type
 
 
 def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str | None = None) -> Column:
@@ -52,7 +53,7 @@ def cast(column: Column, wanted: Any, *, timezone: str | None = None, epoch: str
 
 
 def _of_first(column: Any, reason: str) -> LossError:
-    return LossError(first_row(column.is_valid()) or 0, str(column.type), reason)
+    return LossError(first_row(column.is_valid()) or 0, sql_type(column.type), reason)
 
 
 def _unwrapped(column: Any) -> Column:
@@ -73,7 +74,7 @@ def _cast_struct(column: Any, wanted: Any, timezone: str | None, epoch: str | No
     if not types.is_struct(column.type):
         raise _of_first(column, "the message type declares fields here.")
     given = [field.name for field in fields_of(column.type)]
-    names = resolve_fields(given, wanted, row=first_row(column.is_valid()) or 0, found=str(column.type))
+    names = resolve_fields(given, wanted, row=first_row(column.is_valid()) or 0, found=sql_type(column.type))
     parts = zip(given, column.flatten(), strict=True)
     members = {names[name]: cast(part, wanted.field(names[name]).type, timezone=timezone, epoch=epoch) for name, part in parts}
     return struct_array(members, wanted, nulls=column.is_null())

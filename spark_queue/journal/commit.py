@@ -167,9 +167,10 @@ class Commit:
         opened_at: int | None = None
         while True:
             self._restage_old_files()
-            self._check_table(head)
             if self._known is not None:
+                # First: the table of a type that was defined anew may have other columns.
                 self._known.check_definitions()
+            self._check_table(head)
             decision = self._decide(head)
             base = head.version
             if self._plan.durable:
@@ -212,7 +213,7 @@ class Commit:
         there = {field.name: field.type for field in arrow_schema(head.table)}
         unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
         if unlike:
-            return f"Its columns {', '.join(unlike)} are not as declared."
+            return f"Its columns {', '.join(unlike)} are not as declared. If the type was defined anew meanwhile, publish again."
         partitions = head.table.metadata().partition_columns
         return f"It is partitioned by {', '.join(partitions)}." if partitions else None
 

@@ -43,7 +43,6 @@ class DeltaControlLog:
         self._store = store
         #: The log as this reign knows it; None before `load`.
         self._table: ControlTable | None = None
-        #: The newest epoch known: of the loaded records, or the own one.
         self._epoch = 0
         self._next_record = 0
         #: Cost of folding the log since the last snapshot, in records.
@@ -59,6 +58,11 @@ class DeltaControlLog:
         if self._table is None:
             raise CoordinatorError("INTERNAL", what="the control log was used before it was loaded")
         return self._table
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch known: of the loaded records, or the own one."""
+        return self._epoch
 
     @property
     def version(self) -> int:

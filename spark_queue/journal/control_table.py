@@ -141,7 +141,7 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
     """
     if not _has_log(store):
         return None
-    get, missing = get or store.read, 0
+    get, missing, newest, table = get or store.read, 0, -1, ControlTable()
     for _ in range(_LOOKS):
         checkpoint, newest = _found(store, get)
         if checkpoint is None and newest < 0:
@@ -162,6 +162,9 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
                     table.apply(entry)
         else:
             return table
+    if missing == newest == table.version + 1:
+        # A listing can name an entry before it is there to be read: until then the log ends before it.
+        return table
     raise OddLogError(f"{log_key(CONTROL, missing)} is missing", "Later ones are there.")
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pyarrow import types
 
 from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.journal.sql_types import sql_type, with_sql_type
 
 Column: TypeAlias = "pa.Array[Any]"
 
@@ -178,7 +179,7 @@ def refusal(found: pa.DataType, wanted: pa.DataType, *, timezone: str | None = N
     """Return the reason why no value of one type can be written in another, neither of them nested; None where some can."""
     have, want = kind_of(found), kind_of(wanted)
     if have is None or want is None:
-        return f"{found} has no values of type {want or wanted}."
+        return f"{sql_type(found)} has no values of type {want or sql_type(wanted)}."
     if have in (want, TypeKind.TEXT) or have in _ALLOWED[want] or (want is TypeKind.INSTANT and have is TypeKind.WALL and timezone):
         return None
     if want in TIMES and have in NUMBERS:
@@ -346,12 +347,12 @@ def convert(column: Column, wanted: Any, timezone: str | None) -> Column:
             reason = UNIT
         elif timezone is None and _is_naive(text):
             reason = f"'{_start(column[row])}' has no zone offset, so {SEVERAL_INSTANTS}"
-        raise LossError(row, str(column.type), reason) from None
+        raise LossError(row, sql_type(column.type), reason) from None
     _check_years(done, told=lambda row: str(texts[row]))
     lost = next(changed(column, texts, done, timezone), None)
     if lost is not None:
         told = _start(_ENDING_ZEROS.sub("", str(texts[lost])))
-        raise LossError(lost, str(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
+        raise LossError(lost, sql_type(column.type), sentence(f"{told} would be stored as {done[lost].as_py()}"))
     return done
 
 
@@ -389,7 +390,7 @@ def since_epoch(column: Any, epoch: str, *, others: Callable[[Any], Column]) -> 
     made: Any = pc.multiply(pc.if_else(fits, numbers, None), pa.scalar(micros, pa.int64())).cast(pa.timestamp("us", "UTC"))
     rows = np.flatnonzero(pc.and_(counts, pc.invert(fits)).to_numpy(zero_copy_only=False)).tolist()
     if rows:
-        exact = [_exact_instant(row, str(texts[row]), micros, str(column.type)) for row in rows]
+        exact = [_exact_instant(row, str(texts[row]), micros, sql_type(column.type)) for row in rows]
         mask = np.zeros(len(column), dtype=np.bool_)
         mask[rows] = True
         made = pc.replace_with_mask(made, pa.array(mask), pa.array(exact, pa.int64()).cast(pa.timestamp("us", "UTC")))
@@ -420,7 +421,7 @@ def check(column: Column) -> None:
         column.validate(full=True)
     except (pa.ArrowException, ValueError):
         row, reason = _first_failing(len(column), lambda rows: column[rows].validate(full=True))
-        raise LossError(row, str(column.type), reason) from None
+        raise LossError(row, sql_type(column.type), reason) from None
 
 
 def far_time(value: Any) -> str:
@@ -432,7 +433,7 @@ def far_time(value: Any) -> str:
 
 def sentence(reason: BaseException | str) -> str:
     """Return an Arrow error as one line, without its advice to programmers of Arrow, and without most of a long value."""
-    text = " ".join(str(reason).split()).partition(" If these timestamps")[0]
+    text = with_sql_type(" ".join(str(reason).split()).partition(" If these timestamps")[0])
     return f"{text if len(text) <= _REASON_CHARACTERS else f'{text[:_REASON_CHARACTERS]}…'}".rstrip(".") + "."
 
 
@@ -454,7 +455,7 @@ def _check_years(column: Any, *, told: Callable[[int], str]) -> None:
     first, end = (pa.scalar(days * units, raw.type) for days in (_FIRST_DAY, _LAST_DAY + 1))
     row = first_row(pc.or_(pc.less(raw, first), pc.greater_equal(raw, end)))
     if row is not None:
-        raise LossError(row, str(kind), f"{told(row)} is outside of the years 1 to 9999.")
+        raise LossError(row, sql_type(kind), f"{told(row)} is outside of the years 1 to 9999.")
 
 
 def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
@@ -467,9 +468,9 @@ def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     made: Column
     if want is TypeKind.DECIMAL:
-        return _decimals(texts, wanted, found=str(column.type))
+        return _decimals(texts, wanted, found=sql_type(column.type))
     if want is TypeKind.WHOLE and have is TypeKind.TEXT:
-        _refuse_unless(pc.match_substring_regex(texts, "^-?[0-9]+$"), texts, "no whole number, in digits from 0 to 9.")
+        _refuse_other_digits(texts)
     if want is TypeKind.INSTANT and timezone is not None and have is not TypeKind.INSTANT:
         made = _zoned(column, timezone).cast(wanted)
     elif (
@@ -483,10 +484,21 @@ def _made(column: Any, texts: Any, wanted: Any, timezone: str | None) -> Column:
     return made
 
 
-def _refuse_unless(fits: Any, texts: Any, reason: str) -> None:
-    row = first_row(pc.invert(fits))
-    if row is not None:
-        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' is {reason}")
+#: A whole number, and one that is written as a float is.
+_WHOLE, _POINT_ZERO = "^-?[0-9]+$", re.compile(r"-?[0-9]+[.]0+")
+
+
+def _refuse_other_digits(texts: Any) -> None:
+    row = first_row(pc.invert(pc.match_substring_regex(texts, _WHOLE)))
+    if row is None:
+        return
+    reason = "no whole number, in digits from 0 to 9."
+    if _POINT_ZERO.fullmatch(str(texts[row])):
+        reason = (
+            'written as a float. So pandas writes whole numbers of a column with gaps: read that column with dtype="Int64", or '
+            'cast it with astype("Int64"), before you write it.'
+        )
+    raise LossError(row, sql_type(texts.type), f"'{_start(texts[row])}' is {reason}")
 
 
 #: Digits of a time behind its microseconds, and the offset that may follow.
@@ -500,7 +512,7 @@ def _in_microseconds(texts: Any) -> Any:
     whole = pc.replace_substring_regex(texts, _FINER.replace("([0-9]+)", "0+"), r"\1\2")
     row = first_row(pc.match_substring_regex(whole, _FINER).fill_null(pa.scalar(value=False)))
     if row is not None:
-        raise LossError(row, str(texts.type), f"'{_start(texts[row])}' has nanoseconds, but only microseconds are stored.")
+        raise LossError(row, sql_type(texts.type), f"'{_start(texts[row])}' has nanoseconds, but only microseconds are stored.")
     return whole
 
 

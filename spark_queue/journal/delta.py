@@ -162,7 +162,32 @@ def begin_table(
 
 def add_columns(store: Store, key: str, table: DeltaTable, added: Schema, *, version: int, writer: str) -> bool:
     """Commit further columns of a table as `version`, which follows the handle's; returns whether it was free."""
-    found, columns = table.metadata(), [*columns_of(table.schema()), *columns_of(added)]
+    columns = [*columns_of(table.schema()), *columns_of(added)]
+    return _put_columns(store, key, table, columns, operation="ADD COLUMNS", version=version, writer=writer)
+
+
+def replace_columns(
+    store: Store, key: str, table: DeltaTable, columns: Schema, *, version: int, writer: str, transactions: Mapping[str, int]
+) -> bool:
+    """Commit other columns of a table without files as `version`, with transactions; returns whether the version was free."""
+    return _put_columns(
+        store,
+        key,
+        table,
+        columns_of(columns),
+        operation="REPLACE COLUMNS",
+        version=version,
+        writer=writer,
+        transactions=transactions,
+    )
+
+
+def _put_columns(
+    store: Store, key: str, table: DeltaTable, columns: Sequence[Mapping[str, Any]], *, operation: str, version: int, writer: str,
+    transactions: Mapping[str, int] = MappingProxyType({}),
+) -> bool:  # fmt: skip
+    """Commit the columns that a table has from now on as `version`, which follows the handle's; returns whether it was free."""
+    found = table.metadata()
     metadata = {
         "id": str(found.id), "name": found.name, "description": found.description, "format": _FORMAT,
         "schemaString": json.dumps({"type": "struct", "fields": columns}), "partitionColumns": list(found.partition_columns),
@@ -172,8 +197,8 @@ def add_columns(store: Store, key: str, table: DeltaTable, added: Schema, *, ver
     raised = protocol(columns, properties, before)
     # One that says nothing new would fail every commit of Spark at the same time.
     actions = [{"protocol": raised}] if raised != protocol((), {}, before) else []
-    actions += [{"metaData": metadata}]
-    return _put(store, log_key(key, version), "ADD COLUMNS", actions, Mark(writer=writer))
+    actions += [{"metaData": metadata}, *({"txn": {"appId": name, "version": number}} for name, number in transactions.items())]
+    return _put(store, log_key(key, version), operation, actions, Mark(writer=writer))
 
 
 def _put(store: Store, entry: str, operation: str, actions: Sequence[Mapping[str, Any]], mark: Mark) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyroaring import BitMap64
+
 from spark_queue.core.definitions.definition import MessageTypeDefinition
 from spark_queue.core.log_tail import LogTail
 from spark_queue.core.message_files.followed_table import FollowedTable
@@ -61,13 +63,15 @@ class DeltaJournal(JournalReader):
             self._logs[message_type] = DeltaMessageLog(self.store, message_type, lambda: self._control.durable)
         return self._logs[message_type]
 
-    def check_message_table(self, message_type: str, columns: str) -> None:
+    def check_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """See `message_table.check`."""
-        message_table.check(self.store, self.journal_id, message_type, columns)
+        message_table.check(self.store, self.journal_id, message_type, columns, is_unused=is_unused)
 
-    def create_message_table(self, message_type: str, columns: str) -> None:
+    def create_message_table(self, message_type: str, columns: str, *, is_unused: bool = False) -> None:
         """See `message_table.create`."""
-        message_table.create(self.store, self.journal_id, message_type, columns, durable=self._control.durable)
+        unused_by = self._control.epoch if is_unused else None
+        durable = self._control.durable
+        message_table.create(self.store, self.journal_id, message_type, columns, durable=durable, unused_by=unused_by)
 
     def look_at_table(
         self, message_type: MessageTypeDefinition, known: FollowedTable | None, before: MessageTypeDefinition | None
@@ -87,9 +91,9 @@ class DeltaJournal(JournalReader):
         """Commit files of pulled messages right after a version; returns whether that was the head."""
         return self._own_messages(files.message_type).append(files, after_version=after_version, at_ms=at_ms)
 
-    def look_for_files(self, message_type: str) -> None:
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
         """See `ports.JournalPort`."""
-        self._upkeep.look_for_files(message_type)
+        self._upkeep.look_for_files(queue, rows)
 
     def upkeep(self, *, epoch: int, state: JournalState, now_ms: int) -> Sequence[FileFinding]:
         """See `Upkeep.run`; `state` is committed, and read in this call only."""

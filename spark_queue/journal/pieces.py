@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.bitmaps.priority import Priorities
 from spark_queue.core.bitmaps.ranges import to_array, to_ranges
 from spark_queue.core.message_files.origins import OriginNames
 from spark_queue.core.message_files.segment import Segment, stretches
@@ -106,10 +108,24 @@ def cut_places(
     *,
     is_barrier: bool = False,
     order_keys: OrderKeys | None = None,
+    priorities: Priorities | None = None,
 ) -> tuple[Place, ...]:
-    """Cut the rows of a receiver's lease as `cut_pieces` does, but for their origins."""
+    """Cut the rows of a receiver's lease as `cut_pieces` does, but for their origins, and with their priorities if given."""
     if not rows:
         return ()
+    places = _cut_places(segments, rows, delivered, cancelled, is_barrier=is_barrier, order_keys=order_keys)
+    return places if priorities is None else tuple(_with_priorities(places, _of_rows(rows, *priorities.of(rows)).to_pylist()))
+
+
+def _cut_places(
+    segments: Sequence[Segment],
+    rows: BitMap64,
+    delivered: Counts,
+    cancelled: Counts,
+    *,
+    is_barrier: bool,
+    order_keys: OrderKeys | None,
+) -> tuple[Place, ...]:
     files, low, count = _files(segments, rows), rows.min(), len(rows)
     deliveries, cancels = list(delivered.split(rows)), list(cancelled.split(rows))
     if len(files) == len(deliveries) == len(cancels) == 1 and rows.max() - low == count - 1:
@@ -123,6 +139,15 @@ def cut_places(
         return (place,)
     pieces = cut_pieces(segments, rows, delivered, cancelled, is_barrier=is_barrier, order_keys=order_keys)
     return tuple(Place(**piece) for piece in pieces.to_pylist())
+
+
+def _with_priorities(places: Iterable[Place], priorities: Sequence[int | None]) -> Iterator[Place]:
+    """Yield places with the priorities of their rows, which follow each other as the rows do."""
+    start = 0
+    for place in places:
+        end = start + place.rows
+        yield msgspec.structs.replace(place, priorities=tuple(priorities[start:end]))
+        start = end
 
 
 def _files(segments: Sequence[Segment], rows: BitMap64) -> Sequence[Segment]:
@@ -139,12 +164,16 @@ def column_texts(files: Sequence[Segment]) -> pa.Array[Any] | None:
 
 def _keys(order_keys: OrderKeys, rows: BitMap64, lengths: _Bookmarks) -> pa.ListArray[Any]:
     """Return the keys of the rows of each piece."""
-    keyed, hashes = order_keys.keys_of(rows)
-    positions = np.searchsorted(to_array(rows), keyed)
-    keys, is_keyless = np.zeros(len(rows), dtype=np.uint64), np.ones(len(rows), dtype=np.bool_)
-    keys[positions], is_keyless[positions] = hashes, False
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(keys, mask=is_keyless), type=KEYS.type)
+    return pa.ListArray.from_arrays(pa.array(offsets), _of_rows(rows, *order_keys.keys_of(rows)), type=KEYS.type)
+
+
+def _of_rows(rows: BitMap64, bookmarks: _Bookmarks, numbers: NDArray[np.uint64]) -> pa.Array[Any]:
+    """Return a number for each of `rows`: the one that stands beside its bookmark, NULL where that is not among `bookmarks`."""
+    positions = np.searchsorted(to_array(rows), bookmarks)
+    found, is_absent = np.zeros(len(rows), dtype=np.uint64), np.ones(len(rows), dtype=np.bool_)
+    found[positions], is_absent[positions] = numbers, False
+    return pa.array(found, mask=is_absent)
 
 
 class _Published:

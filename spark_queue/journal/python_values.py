@@ -29,6 +29,7 @@ from spark_queue.journal.conversion import (
     sentence,
     struct_array,
 )
+from spark_queue.journal.sql_types import sql_type
 
 #: Pandas' names of missing values; it need not be there to be asked.
 _MISSING = frozenset({"NaTType", "NAType"})
@@ -118,7 +119,7 @@ def _of_one_kind(values: Sequence[Any], kind: Any, wanted: Any, timezone: str | 
             return _of_texts([_digits(row, value) for row, value in enumerate(values)], pa.int64(), wanted, kind, epoch)
         raise LossError(_first_bad(values, own), kind.__name__, sentence(reason)) from None
     if types.is_nested(column.type):
-        raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, but a {wanted} is one.")
+        raise LossError(_first_bad(values, pa.null()), kind.__name__, f"it holds several values, but a {sql_type(wanted)} is one.")
     return cast(column, wanted, timezone=timezone, epoch=epoch)
 
 

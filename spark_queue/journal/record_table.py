@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from spark_queue.core.bitmaps.ranges import RangeArray
 from spark_queue.core.records import BODIES, BODY_VERSION, Body, Record, Unread, kinds_with
-from spark_queue.journal.schema import INSTANT, schema_of
+from spark_queue.journal.schema import schema_of
+from spark_queue.journal.sql_types import INSTANT
 
 _RANGE = pa.struct([pa.field("first", pa.int64(), nullable=False), pa.field("until", pa.int64(), nullable=False)])
 CONTROL_SCHEMA = schema_of(

@@ -24,7 +24,8 @@ from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import Column, LossError, TypeKind, kind_of, sentence
 from spark_queue.journal.json_bodies import decoded, line_text
 from spark_queue.journal.python_values import to_column
-from spark_queue.journal.schema import INSTANT, user_schema
+from spark_queue.journal.schema import user_schema
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.stored_rows import JSON_TYPE, mismatch, topic_missing
 
 #: The one column of the message types json and binary.

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from spark_queue.core.definitions.column_names import INSTANCE_COLUMNS, RESERVED_COLUMNS, ColumnNames
 from spark_queue.errors import ConfigError
-
-INSTANT = pa.timestamp("us", tz="UTC")
+from spark_queue.journal.sql_types import ATOMIC, INSTANT, sql_type
 
 Field: TypeAlias = "pa.Field[Any]"
 
@@ -42,33 +41,13 @@ ORIGIN = schema_of(
     pa.field("origin_bookmark", pa.int64(), nullable=False),
 )
 
-_ATOMIC: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "BYTE": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "SHORT": pa.int16(),
-    "INT": pa.int32(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "LONG": pa.int64(),
-    "FLOAT": pa.float32(),
-    "REAL": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": INSTANT,
-    "TIMESTAMP_LTZ": INSTANT,
-    "TIMESTAMP_NTZ": pa.timestamp("us"),
-}
 _DECIMAL_NAMES = frozenset({"DECIMAL", "DEC", "NUMERIC"})
 _DECIMAL_DIGITS_MAX = 38
 
 #: Most types that stand in each other: readers of Delta logs and of Arrow's schemas give up at twice as many.
 _DEPTH_MAX = 24
 
-_SUPPORTED = "Supported: " + ", ".join([*_ATOMIC, "DECIMAL(p,s)", "ARRAY<…>", "MAP<…, …>", "STRUCT<…>"])
+_SUPPORTED = "Supported: " + ", ".join([*ATOMIC, "DECIMAL(p,s)", "ARRAY<…>", "MAP<…, …>", "STRUCT<…>"])
 
 _TOKEN = re.compile(
     r"\s+|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<sign>[<>(),:])",
@@ -130,7 +109,7 @@ def check_kept(message_type: str, before: str, columns: str) -> None:
     names = ColumnNames(user_schema(columns).names)
     gone = next((name for name in user_schema(before).names if names.find(name) is None), None)
     if gone is not None:
-        reason = f"column '{gone}' is no longer declared, but stored messages have it."
+        reason = f"column '{gone}' is no longer declared."
         raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=message_type, reason=reason)
 
 
@@ -143,7 +122,7 @@ def of_others(message_type: str, peer: str, there: pa.Schema, known: pa.Schema) 
             names.add(field.name)
             found.append(pa.field(field.name, field.type))
         elif name is None or (name in known.names and (name != field.name or known.field(name).type != field.type)):
-            facts = {"peer": peer, "column": field.name[:200], "found": str(field.type)[:200]}
+            facts = {"peer": peer, "column": field.name[:200], "found": sql_type(field.type)[:200]}
             raise ConfigError("MESSAGE_TYPE_DIFFERS", message_type=message_type, **facts)
     return found
 
@@ -156,7 +135,7 @@ def _is_declarable(kind: Any) -> bool:
         return _is_declarable(kind.key_type) and _is_declarable(kind.item_type)
     if pa.types.is_struct(kind):
         return all(_is_declarable(kind.field(number).type) for number in range(kind.num_fields))
-    return pa.types.is_decimal128(kind) or kind in _ATOMIC.values()
+    return pa.types.is_decimal128(kind) or kind in ATOMIC.values()
 
 
 def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) -> list[Field]:
@@ -175,7 +154,7 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
             raise refuse(f"column '{field.name}' is declared as '{known}', but a stored column keeps its spelling.")
         wanted = declared.field(field.name)
         if (wanted.type, wanted.nullable) != (field.type, field.nullable):
-            raise refuse(f"column '{field.name}' is stored as {_text(field)}, but declared as {_text(wanted)}.")
+            raise refuse(f"column '{field.name}' is stored as {declared_as(field)}, but declared as {declared_as(wanted)}.")
     appended = [field for field in declared if field.name not in there]
     for field in appended:
         if not field.nullable:
@@ -183,8 +162,9 @@ def appended_columns(message_type: str, stored: pa.Schema, declared: pa.Schema) 
     return appended
 
 
-def _text(field: Field) -> str:
-    return f"{field.type}{'' if field.nullable else ' NOT NULL'}"
+def declared_as(field: Field) -> str:
+    """Return a field's type as it is declared."""
+    return f"{sql_type(field.type)}{'' if field.nullable else ' NOT NULL'}"
 
 
 class _Parser:
@@ -268,9 +248,9 @@ class _Parser:
         if name == "STRUCT":
             self._expect("<")
             return pa.struct(self._fields(closing=">", separator=True))
-        if name not in _ATOMIC:
+        if name not in ATOMIC:
             raise self._refuse(f"'{name or 'nothing'}' is not a supported type. {_SUPPORTED}")
-        return _ATOMIC[name]
+        return ATOMIC[name]
 
     def _arguments(self, count: int) -> list[pa.DataType]:
         self._expect("<")

@@ -19,6 +19,7 @@ from spark_queue.errors import CallerError
 from spark_queue.journal.casting import cast
 from spark_queue.journal.conversion import Column, LossError, first_row
 from spark_queue.journal.json_bodies import check_bodies
+from spark_queue.journal.schema import declared_as
 
 #: Largest value of one column of one message, in bytes: Spark and Arrow pass whole values around.
 MESSAGE_LIMIT_BYTES = 512 * 1024 * 1024
@@ -163,8 +164,7 @@ def cast_column(column: Column, wanted: pa.Field[Any], *, where: str, row: int =
 
 def mismatch(wanted: pa.Field[Any], lost: LossError, *, where: str, row: int = 0) -> CallerError:
     """Return the refusal of a value; `row` is the number of the first row that was looked at."""
-    expected = f"{wanted.type}{'' if wanted.nullable else ' NOT NULL'}"
-    facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": expected, "reason": lost.reason}
+    facts = {"column": wanted.name, "where": where, "found": lost.found, "expected": declared_as(wanted), "reason": lost.reason}
     return CallerError("COLUMN_TYPE_MISMATCH", **facts, row=row + lost.row)
 
 

@@ -37,6 +37,7 @@ from spark_queue.journal.log_entry import TornEntryError, parse_entry, read_entr
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.read_ahead import read_ahead
 from spark_queue.journal.schema import user_schema
+from spark_queue.journal.sql_types import sql_type
 from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
 from spark_queue.journal.table_snapshot import adds_at, protocol_at
@@ -383,7 +384,7 @@ def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMean
         if stored in there.partition and pa.types.is_string(field.type) and not pa.types.is_string(type_there):
             texts.append(field.name)
         elif not _fits(type_there, field.type):
-            raise refuse(f"column '{name}' is {kind}, which cannot be read as {field.type} without loss.")
+            raise refuse(f"column '{name}' is {kind}, which cannot be read as {sql_type(field.type)} without loss.")
         found.append((field.name, stored, kind))
     return FollowedColumns(folder.uri, there.id, tuple(found), tuple(texts))
 

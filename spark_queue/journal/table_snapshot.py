@@ -54,8 +54,7 @@ def protocol_at(folder: Folder, version: int | None) -> Mapping[str, Any]:
             if entry is not None and entry.protocol is not None:
                 return entry.protocol
     _, keys = _newest_checkpoint(folder, head)
-    with folder.store.failures("reading the newest checkpoint"):
-        found = [protocol for key in keys if key.endswith(".parquet") for protocol in _actions(folder, key, "protocol")]
+    found = [protocol for key in keys for protocol in _of_checkpoint(folder, key, "protocol")]
     return found[-1] if found else {}
 
 
@@ -86,19 +85,20 @@ def _whole(keys: list[str]) -> Iterator[list[str]]:
 
 def _adds_of(folder: Folder, key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the `add` actions of a checkpoint's file, and of the files beside the log that it names."""
-    if key.endswith(".json"):
-        lines = (json.loads(line) for line in (folder.store.read(key) or b"").splitlines() if line.strip())
-        actions = list(lines)
-        adds = [action["add"] for action in actions if action.get("add")]
-        sidecars = [action["sidecar"] for action in actions if action.get("sidecar")]
-    else:
-        with folder.store.failures(f"reading {key}"):
-            adds, sidecars = (_actions(folder, key, name) for name in ("add", "sidecar"))
-    yield from adds
-    for sidecar in sidecars:
+    yield from _of_checkpoint(folder, key, "add")
+    for sidecar in _of_checkpoint(folder, key, "sidecar"):
         # A name in the folder beside the log, whatever was written before it.
         name = str(sidecar["path"]).rpartition("/")[2]
         yield from _actions(folder, f"{folder.key}/_delta_log/_sidecars/{name}", "add")
+
+
+def _of_checkpoint(folder: Folder, key: str, name: str) -> list[Mapping[str, Any]]:
+    """Return the actions of a name that a checkpoint's file has itself; it is of Parquet or of JSON."""
+    if key.endswith(".json"):
+        actions = [json.loads(line) for line in (folder.store.read(key) or b"").splitlines() if line.strip()]
+        return [action[name] for action in actions if action.get(name)]
+    with folder.store.failures(f"reading {key}"):
+        return _actions(folder, key, name)
 
 
 def _actions(folder: Folder, key: str, name: str) -> list[Mapping[str, Any]]:

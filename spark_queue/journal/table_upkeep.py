@@ -11,9 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pyroaring import BitMap64
+
 from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.message_files.segment import Segment
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.needed import due_files
 from spark_queue.journal.message_upkeep import MessageLimits, may_delete, unnamed_since
 from spark_queue.journal.store import Store
@@ -27,8 +30,8 @@ ROUND_FILES = 64
 #: How often a file that could not be copied is tried again, in milliseconds.
 RETRY_MS = 60_000
 
-#: How often it is asked whether files are still there whose time to be copied has not come, in milliseconds; and how often where
-#: consumers do not find one.
+#: How often it is asked whether files are still there whose time to be copied has not come, in milliseconds; and how often about
+#: those of consumers that failed or left.
 LOOK_MS, LOOK_SOON_MS = 10 * 60_000, 10_000
 
 
@@ -49,12 +52,13 @@ class TableUpkeep:
         self._tried_at_ms: dict[tuple[str, int], int] = {}
         self._looked_at_ms: dict[str, int] = {}
         self._searched_at_ms: dict[str, int] = {}
-        #: The message types of which a consumer did not find a file.
-        self._missed: set[str] = set()
+        #: By queue the messages of consumers that failed or left; and when, by message type, files were looked for that soon.
+        self._unread: dict[str, BitMap64] = {}
+        self._looked_soon_at_ms: dict[str, int] = {}
 
-    def look_for_files(self, message_type: str) -> None:
-        """Look soon which files of a message type are gone."""
-        self._missed.add(message_type)
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
+        """Look soon for the files of messages of a queue, once nobody has them in hand: a lease keeps what is lost (R155)."""
+        self._unread[queue] = self._unread.get(queue, BitMap64()) | rows
 
     def due(self, state: JournalState, name: str, *, now_ms: int) -> Iterator[TableJob]:
         """Yield the jobs that are due for a message type that follows a table."""
@@ -66,13 +70,18 @@ class TableUpkeep:
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
             self._tried_at_ms |= {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)
-        if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + (LOOK_SOON_MS if name in self._missed else LOOK_MS):
-            self._missed.discard(name)
+        if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
             # The others are looked for as they are copied.
             waiting = [file.segment for file in due_files(state, name) if file.needed and file.relocated_at_ms > now_ms]
             if waiting:
                 self._looked_at_ms[name] = now_ms
                 yield _Looking(segments=waiting)
+        if now_ms >= self._looked_soon_at_ms.get(name, now_ms - LOOK_SOON_MS) + LOOK_SOON_MS:
+            unread = self._take_unread(state, name)
+            missed = [file.segment for file in due_files(state, name, among=unread) if file.needed] if unread else []
+            if missed:
+                self._looked_soon_at_ms[name] = now_ms
+                yield _Looking(segments=missed)
         if now_ms >= self._searched_at_ms.setdefault(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms
             known = state.message_types[name]
@@ -81,6 +90,18 @@ class TableUpkeep:
                 yield _Sweeping(
                     message_type=name, named=named, replaced=dict(known.replaced), now_ms=now_ms, kept_ms=self._limits.kept_ms
                 )
+
+    def _take_unread(self, state: JournalState, name: str) -> BitMap64:
+        """Return the messages of a type that consumers may not have been able to read and that nobody has in hand any more."""
+        taken = BitMap64()
+        for queue in [each for each in self._unread if each not in state.queues]:
+            del self._unread[queue]
+        for queue in [each for each in self._unread if state.queues[each].definition.message_type == name]:
+            rows, leased = self._unread.pop(queue), state.queues[queue].rows[State.LEASED]
+            taken |= rows - leased
+            if rows.intersect(leased):
+                self._unread[queue] = rows & leased
+        return taken
 
     def _may_try(self, name: str, segment: Segment, now_ms: int) -> bool:
         tried_at_ms = self._tried_at_ms.get((name, segment.first))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
+from pyroaring import BitMap64
+
 from spark_queue import allocator
 from spark_queue.core.message_files.relocation import FileFinding
 from spark_queue.core.state.journal_state import JournalState
@@ -101,9 +103,9 @@ class Upkeep:
             self._work = self._worker.submit(self._do, due=due)
         return ()
 
-    def look_for_files(self, message_type: str) -> None:
-        """Look soon which files of a followed table are gone."""
-        self._tables.look_for_files(message_type)
+    def look_for_files(self, queue: str, rows: BitMap64) -> None:
+        """Look soon for the files of messages of a followed table."""
+        self._tables.look_for_files(queue, rows)
 
     def _flush(self, *, epoch: int, now_ms: int) -> None:
         """Commit files of the records that entries hold, and the merge that was planned last."""

@@ -70,16 +70,6 @@ class AwaitPublish(Command, frozen=True, kw_only=True):
     wait_ms: int
 
 
-class LookForFiles(Command, frozen=True, kw_only=True):
-    """A message file of a followed table was not found: look which of them are gone. Answered with `Done`, before that is done."""
-
-    # Its caller may read a queue of the message type.
-    right = READ
-    subject = "message_type"
-
-    message_type: str
-
-
 class LogHead(Reply, frozen=True, kw_only=True):
     """The newest version of a message log that the coordinator has read; the asker's own where it goes on no further."""
 
@@ -152,7 +142,7 @@ class Failed(Reply, frozen=True, kw_only=True):
     facts: dict[str, Any]
 
 
-AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | LookForFiles | Stop | AskPeers | CatchUp
+AnyRequest = AnyCommand | Ping | Nudge | AwaitPublish | Stop | AskPeers | CatchUp
 AnyReply = CoreReply | Pong | LogHead | PeersTold | CaughtUp | Failed
 
 

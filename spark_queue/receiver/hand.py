@@ -87,6 +87,7 @@ class Hand:
         #: Not settled: those that wait, and those in work.
         self._held: dict[int, Message] = {}
         self._in_work: dict[int, Message] = {}
+        #: In the order in which they are handed out; with a priority the highest first, whatever lease they came with.
         self._ready: deque[Message] = deque()
         #: By order key with a message that may be handed out or is in work: those behind it.
         self._behind: dict[int, deque[Message]] = {}
@@ -243,6 +244,7 @@ class Hand:
                         self._reserved[each.key] = each.bookmark
                 else:
                     self._add(each)
+            self._rank()
             self._notify()
 
     def _add(self, message: Message) -> None:
@@ -255,6 +257,11 @@ class Hand:
         else:
             self._behind[message.key] = deque()
             self._ready.append(message)
+
+    def _rank(self) -> None:
+        """Let the highest priority be handed out first, and the oldest first within one (R66)."""
+        if any(each.priority is not None for each in self._ready):
+            self._ready = deque(sorted(self._ready, key=_rank_of))
 
     def _free(self, message: Message) -> bool:
         """Let a message that came again keep its key for itself no more; returns whether it did."""
@@ -377,6 +384,7 @@ class Hand:
                     each.settlement.answer()
                     if again is not None:
                         self._add(again)
+                        self._rank()
                 elif again is not None:
                     # It is this receiver's again: the outcome holds under the new lease.
                     self.lost -= message.is_lost
@@ -480,6 +488,11 @@ class Hand:
         """Forget leases of which nothing is in hand."""
         known = {each.lease for each in self._held.values()} | {each.lease for each in self._again.values()}
         self._leases = {number: held for number, held in self._leases.items() if number in known}
+
+
+def _rank_of(message: Message) -> tuple[int, int]:
+    """Return a key that sorts as messages are granted (R66)."""
+    return (1 if message.priority is None else -message.priority, message.bookmark)
 
 
 def to_outcomes(said: Iterable[Said]) -> Iterator[OutcomeRows]:

@@ -137,15 +137,16 @@ class Message:
     """
 
     __slots__ = (
-        "_receiver", "_row", "_rows", "bookmark", "cancel_count", "delivery_count", "is_barrier", "is_lost", "key", "lease", "said",
+        "_receiver", "_row", "_rows", "bookmark", "cancel_count", "delivery_count", "is_barrier", "is_lost", "key", "lease",
+        "priority", "said",
     )  # fmt: skip
 
     def __init__(
         self, receiver: Settles, rows: BodyRows, row: int, *, bookmark: int, lease: int, delivery_count: int, cancel_count: int,
-        is_barrier: bool, key: int | None,
+        is_barrier: bool, key: int | None, priority: int | None,
     ) -> None:  # fmt: skip
         self._receiver, self._rows, self._row = receiver, rows, row
-        self.bookmark, self.lease, self.is_barrier, self.key = bookmark, lease, is_barrier, key
+        self.bookmark, self.lease, self.is_barrier, self.key, self.priority = bookmark, lease, is_barrier, key, priority
         self.delivery_count, self.cancel_count = delivery_count, cancel_count
         self.is_lost = False
         #: Its outcome; None before it is settled.

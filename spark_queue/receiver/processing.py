@@ -17,9 +17,10 @@ from typing import Any, cast
 from spark_queue import tracing
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
-from spark_queue.errors import CallerError, ConfigError, parsed
+from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted, parsed
 from spark_queue.receiver.message import Message
 from spark_queue.receiver.receiver import Receiver, text_of
+from spark_queue.settings.timestamps import to_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +65,35 @@ class Processed:
     expired: int = 0
     #: Of all these, outcomes that came too late to be recorded.
     lost: int = 0
+    #: Messages on which the function raised, and which it has not acknowledged since; of a run with `until_empty` or `wait`.
+    failed: int = 0
+    #: The first of them, and its exception.
+    first_failure: str | None = None
+    #: Messages of a run with `until_empty` that wait for their time, and when the first comes, in milliseconds since 1970.
+    delayed: int = 0
+    due_at_ms: int | None = None
+    #: Why nothing more was granted, and the next step, where the queue is paused, or an alarm pauses the subscription.
+    pause: str | None = None
+
+    @property
+    def findings(self) -> list[str]:
+        """Return what somebody should look at, a sentence each; empty when all is well."""
+        failed = [counted(f"Failed: {self.failed:,} message(s), first {self.first_failure}.")] if self.failed else []
+        return failed if self.pause is None else [*failed, self.pause]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a job: 0 when all is well, 3 when somebody should look, as that of `Queue.check`."""
+        return 3 if self.findings else 0
+
+    @property
+    def counts(self) -> str:
+        """The counts of messages, as a text."""
+        return f"{self.acknowledged:,} acknowledged, {self.cancelled:,} cancelled, {self.expired:,} expired, {self.lost:,} lost"
+
+    def __str__(self) -> str:
+        waits = counted(f"Delayed: {self.delayed:,} message(s) in the queue, the first until {to_text(self.due_at_ms)}.")
+        return "\n".join([self.counts, *([waits] if self.delayed else []), *self.findings])
 
 
 class Processing:
@@ -82,24 +112,45 @@ class Processing:
             expected = "False in other threads than the main one, which alone can handle signals"
             raise ConfigError("BAD_VALUE", key="signals", where="process", value=True, expected=expected)
         self._signals = signals
+        #: Whether the function runs in tasks of an event loop, and not in threads.
+        self._is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - only its kind is asked.
+        if self._is_async and _runs_event_loop():
+            raise CallerError("EVENT_LOOP_RUNNING", queue=receiver.queue)
         self._done = Processed()
         self._counting = threading.Lock()
+        #: By bookmark, the exceptions of messages that failed and were not acknowledged since. A run that goes on for ever reports
+        #: to nobody, and would remember every message that others have ended long ago.
+        self._failures: dict[int, str] = {}
         self._trouble: BaseException | None = None
 
     def run(self) -> Processed:
         """Run until the receiver is at its end, and return the counts."""
-        with self._receiver, self._handled_signals():
-            if inspect.iscoroutinefunction(self._fn) or inspect.iscoroutinefunction(getattr(self._fn, "__call__", None)):  # noqa: B004 - only its kind is asked.
-                import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
+        try:
+            with self._receiver, self._handled_signals():
+                if self._is_async:
+                    import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
 
-                asyncio.run(self._run_async())
-            else:
-                self._run_threads()
-            if self._trouble is not None:
-                raise self._trouble
-        self._done.cancelled += self._receiver.unsettled
-        self._done.lost = self._receiver.status.lost
+                    asyncio.run(self._run_async())
+                else:
+                    self._run_threads()
+                if self._trouble is not None:
+                    raise self._trouble
+        except SparkQueueError as trouble:
+            # What no time mends ends a run that has worked: its counts go with the refusal.
+            self._report(self._receiver)
+            if self._done != Processed():
+                trouble.add_note(f"Before that: {self._done.counts}. {' '.join(self._done.findings)}".rstrip())
+            raise
+        self._report(self._receiver)
         return self._done
+
+    def _report(self, receiver: Receiver) -> None:
+        status, done = receiver.status, self._done
+        left = status.left
+        done.cancelled += receiver.unsettled
+        done.lost, done.delayed, done.due_at_ms, done.pause = status.lost, left.delayed, left.due_at_ms, left.pause
+        done.failed = len(self._failures)
+        done.first_failure = next((f"{bookmark} ({text})" for bookmark, text in self._failures.items()), None)
 
     @contextmanager
     def _handled_signals(self) -> Iterator[None]:
@@ -255,6 +306,7 @@ class Processing:
             case None:
                 _ = message.acknowledge()
                 self._count("acknowledged")
+                self._failures.pop(message.bookmark, None)
             case Retry():
                 _ = message.cancel(retry_after=raised.after, error=raised.error)
                 self._count("cancelled")
@@ -266,12 +318,26 @@ class Processing:
                 _LOG.warning(
                     "The function failed on message %d of queue '%s'.", message.bookmark, self._receiver.queue, exc_info=raised
                 )
-                _ = self._receiver.settle(message, Outcome.CANCEL, error=text_of(raised), failed=True)
+                text = text_of(raised)
+                _ = self._receiver.settle(message, Outcome.CANCEL, error=text, failed=True)
                 self._count("cancelled")
+                if self._receiver.ends_by_itself:
+                    self._failures[message.bookmark] = text
 
     def _count(self, name: str) -> None:
         with self._counting:
             setattr(self._done, name, getattr(self._done, name) + 1)
+
+
+def _runs_event_loop() -> bool:
+    """Return whether an event loop runs in this thread, where no other can be run."""
+    import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def process(receiver: Receiver, fn: Callable[[Message], Any], **how: Any) -> Processed:

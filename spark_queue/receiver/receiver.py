@@ -23,7 +23,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn, Granted
-from spark_queue.errors import STOPPING_CODES, CallerError, JournalError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
@@ -32,6 +32,7 @@ from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes
 from spark_queue.receiver.message import Message, Settlement, teller
 from spark_queue.receiver.session import ReceiverSession, is_unknown, made_name, passes
+from spark_queue.settings.timestamps import to_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +66,18 @@ def text_of(failure: BaseException) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftBehind:
+    """Messages that a receiver leaves in the queue at its end."""
+
+    #: Those of an `until_empty` run that wait for their time, by `deliver_after`, `retry_after` or `retry_backoff`.
+    delayed: int = 0
+    #: When the first of them comes, in milliseconds since 1970.
+    due_at_ms: int | None = None
+    #: Why nothing more was granted, where the queue is paused, or an alarm pauses the subscription, and the next step.
+    pause: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverStatus:
     """Counts of the messages that a receiver has in hand."""
 
@@ -77,6 +90,8 @@ class ReceiverStatus:
     #: Outcomes that were recorded, and messages that were lost.
     settled: int
     lost: int
+    #: Messages that it leaves in the queue, as far as it knows; nothing before it is at its end.
+    left: LeftBehind
 
 
 def log_lost(message: Message) -> None:
@@ -150,6 +165,7 @@ class Receiver:
         #: How many messages were cancelled since they were not settled when it ended.
         self.unsettled = 0
         self._came_s = 0.0
+        self._left = LeftBehind()
         #: What no time mends.
         self._trouble: SparkQueueError | None = None
         self._warned_s = -_WARNED_S
@@ -221,9 +237,6 @@ class Receiver:
         self._hand.notify()
         # Also after a failure: in silence its messages would come back late, and marked. To a newer start it says nothing.
         self._session.leave(begun=self._hand.kept() if self._trouble is None else begun)
-        if isinstance(self._trouble, JournalError) and self._trouble.code == "MESSAGE_FILE_MISSING":
-            # Only now: what is in somebody's hand is not let go.
-            self._session.report_missing()
         self._hand.fail(self._closed("has ended", "settling", "Its leases end by themselves."))
         self._session.end()
         until_s = time.monotonic() + _LAST_CALLS_S
@@ -369,12 +382,17 @@ class Receiver:
             yield MessageBatch(self, batch)
 
     @property
+    def ends_by_itself(self) -> bool:
+        """Whether it ends without being stopped."""
+        return self._wanted.until_empty or self._wait_ms is not None
+
+    @property
     def status(self) -> ReceiverStatus:
         """Counts of the messages in hand now."""
         hand = self._hand
         return ReceiverStatus(
             subscription=self.subscription, waiting=hand.waiting, in_work=hand.in_work, unanswered=hand.unanswered,
-            settled=hand.settled, lost=hand.lost,
+            settled=hand.settled, lost=hand.lost, left=self._left,
         )  # fmt: skip
 
     # ------------------------------------------------------------- for messages
@@ -494,13 +512,24 @@ class Receiver:
     def _note_nothing(self, granted: Granted, *, was_empty: bool) -> None:
         is_silent = self._wait_ms is not None and self._silent_ms() >= self._wait_ms
         if granted.ended or (is_silent and was_empty):
-            if granted.paused:
-                _LOG.warning(
-                    "queue '%s' is paused, by hand or by an alarm, for subscription '%s': whatever waits there stays, and this "
-                    "receiver ends", self._wanted.queue, self.subscription,
-                )  # fmt: skip
+            self._left = LeftBehind(
+                delayed=granted.delayed, due_at_ms=granted.due_at_ms, pause=self._pause_of(granted) if granted.paused else None
+            )
+            if self._left.pause is not None:
+                _LOG.warning("%s This receiver ends.", self._left.pause)
             self._is_at_end = True
             self._hand.notify()
+
+    def _pause_of(self, granted: Granted) -> str:
+        """Return why nothing is granted, and the next step."""
+        unpause = f"`sparkq unpause {self._wanted.store.path} {self._wanted.queue}`"
+        if granted.alarm is None:
+            return f"Queue '{self._wanted.queue}' is paused by hand, so whatever waits there stays. {unpause} lets it grant again."
+        return (
+            f"Queue '{self._wanted.queue}' is paused by an alarm, so whatever waits there stays: "
+            f"{granted.alarm.removesuffix('.')}. A message is tried next at {to_text(granted.probe_at_ms)}; {unpause} ends the "
+            "pause before."
+        )
 
     def _messages(self, granted: Granted) -> Iterator[Message]:
         assert self._bodies is not None
@@ -512,6 +541,7 @@ class Receiver:
                         self, part, row, bookmark=place.bookmark + number, lease=granted.lease, delivery_count=place.delivery_count,
                         cancel_count=place.cancel_count, is_barrier=place.is_barrier,
                         key=None if place.keys is None else place.keys[number],
+                        priority=None if place.priorities is None else place.priorities[number],
                     )  # fmt: skip
                     number += 1
 

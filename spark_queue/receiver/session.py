@@ -19,7 +19,6 @@ from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import AckMode, Ranges
 from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
-from spark_queue.protocol import wire
 from spark_queue.protocol.endpoint import Endpoint
 
 _LOG = logging.getLogger(__name__)
@@ -125,19 +124,11 @@ class ReceiverSession:
     def leave(self, *, begun: Ranges = (), keeps: Ranges = ()) -> None:
         """Give back what is in hand, if a coordinator runs (R137)."""
         leave = commands.Leave(**self._about, incarnation=self.drawn.incarnation, call=0, begun=begun, keeps=keeps)
-        self._tell_if_served(leave, "leaving was not reported, so the leases end by themselves: %s")
-
-    def report_missing(self) -> None:
-        """Say that a message file was not found, if a coordinator runs: it may be one that a followed table had (R155)."""
-        said = wire.LookForFiles(message_type=self.drawn.message_type)
-        self._tell_if_served(said, "a missing file was not reported, so the coordinator finds out later: %s")
-
-    def _tell_if_served(self, said: wire.AnyRequest, unheard: str) -> None:
         try:
             # None is started to hear this, so it does not go by the session's own client.
-            call_once(self._store, self._journal_id, said, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)
+            call_once(self._store, self._journal_id, leave, endpoint=self._endpoint, start=False, timeout_s=_LEAVE_S)
         except SparkQueueError as reason:
-            _LOG.info(unheard, reason)
+            _LOG.info("leaving was not reported, so the leases end by themselves: %s", reason)
 
     def end(self) -> None:
         """Let go of the connection, and try no call again that is under way."""

@@ -7,24 +7,24 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from spark_queue.errors import CallerError
 
 
-def parse_timestamp(value: str) -> datetime:
-    """Parse an ISO-8601 time that carries its offset.
+def parse_timestamp(value: str, *, where: str = "the options") -> datetime:
+    """Parse an ISO-8601 time that carries its offset; `where` says in errors by what it was given.
 
     Anything else is a ValueError; only a time without an offset is refused as TIMESTAMP_AMBIGUOUS, which shows both readings.
     """
     try:
-        return in_utc(datetime.fromisoformat(value), value=value, where="the options")
+        return in_utc(datetime.fromisoformat(value), value=value, where=where)
     except (ValueError, OverflowError):
         # At either end of the calendar there is a time that has no reading in UTC.
         raise ValueError("an ISO-8601 time with offset, such as 2026-01-31T12:00:00Z") from None
 
 
-def parse_moment(value: str) -> datetime:
+def parse_moment(value: str, *, where: str = "the options") -> datetime:
     """Parse an ISO-8601 time that carries its offset, or a date, which stands for its beginning in UTC."""
     try:
         return datetime.combine(date.fromisoformat(value), datetime.min.time(), UTC)
     except ValueError:
-        return parse_timestamp(value)
+        return parse_timestamp(value, where=where)
 
 
 def in_utc(time: datetime, *, value: str, where: str) -> datetime:

@@ -22,7 +22,7 @@ from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import arrow_schema
 from spark_queue.journal.store import Store, log_key, split_table
 from spark_queue.journal.table_features import columns_of
-from spark_queue.journal.table_meaning import interval_seconds
+from spark_queue.journal.table_meaning import ddl_of, interval_seconds
 from spark_queue.sinks.sink import Fate, Landing, Sink, fate_of
 from spark_queue.sinks.staging import SinkFile, SinkPlan
 
@@ -494,4 +494,5 @@ def _nullable(kind: Any) -> Any:
 
 
 def _type_text(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind.get("type"))
+    """Return a type in Spark DDL; Delta's own name where no message type has it."""
+    return ddl_of(kind) or (kind if isinstance(kind, str) else str(kind.get("type")))

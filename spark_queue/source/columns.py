@@ -7,7 +7,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, user_schema
+from spark_queue.journal.schema import ENVELOPE, ORIGIN, user_schema
+from spark_queue.journal.sql_types import INSTANT
 
 _BOOKMARK = pa.field("bookmark", pa.int64(), nullable=False)
 

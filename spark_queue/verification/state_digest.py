@@ -65,7 +65,7 @@ def of_ledger(ledger: QueueLedger) -> dict[str, Any]:
         "marks": _counts(ledger.marks, ledger.entered),
         "stuck": _copied(ledger.stuck),
         "dead_letters": [_plain(letter) for letter in ledger.dead_letters],
-        "paused": ledger.paused,
+        "paused_since_ms": ledger.paused_since_ms,
         "ownership": _copied(ledger.ownership),
         "removed_counts": {reason: count for reason, count in ledger.removed_counts.items() if count},
         "returned_counts": dict(ledger.returned_counts),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from spark_queue.core.replies import QueueStatus
 from spark_queue.views.check import QueueCheck, check_queue
 from spark_queue.views.explain import MessageEvent, MessageHistory, explain
-from spark_queue.views.journal_view import JournalView, queue_status, state_at
+from spark_queue.views.journal_view import JournalView, queue_findings, queue_status, state_at
 from spark_queue.views.tables import read_view, view_schema
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "QueueStatus",
     "check_queue",
     "explain",
+    "queue_findings",
     "queue_status",
     "read_view",
     "state_at",

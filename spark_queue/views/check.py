@@ -18,13 +18,15 @@ from spark_queue.views.journal_view import JournalView, queue_status
 class QueueCheck:
     """Findings about one queue that a job fails for."""
 
+    #: The place of its journal.
+    journal: str
     queue: str
     #: Dead letters that stand and died since the moment that was asked for, by reason and error, the latest kind first.
     dead_letters: Sequence[LetterKind]
     #: As `status` says it; None when all is well.
     alarm: str | None
     #: Batches of which nobody knows whether they stand in their sink, and whose consumer is gone.
-    undecided: Sequence[AttemptTold]
+    in_doubt: Sequence[AttemptTold]
     #: Messages in the queue.
     queue_depth: int
     #: Whether messages in the queue are something to look at, too.
@@ -40,9 +42,9 @@ class QueueCheck:
         if self.alarm is not None:
             found.append(f"Alarm: {self.alarm}")
         found += [
-            f"Undecided: attempt {each.attempt} of subscription '{each.subscription}' at '{each.table}'. "
-            f"Start the job again, or run `sparkq decide JOURNAL {self.queue}`."
-            for each in self.undecided
+            f"In doubt: attempt {each.attempt} of subscription '{each.subscription}' at '{each.table}'. "
+            f"Start the job again, or run `sparkq decide {self.journal} {self.queue}`."
+            for each in self.in_doubt
         ]
         if self.wants_empty and self.queue_depth:
             found.append(f"Left in the queue: {self.queue_depth:,}.")
@@ -64,10 +66,11 @@ def check_queue(view: JournalView, queue: str, *, choice: LetterChoice, wants_em
     letters = () if ledger is None else choice.of(standing_letters(view.state, queue))
     gone = () if ledger is None else (each for each in in_doubt(ledger) if _is_gone(ledger, each, view.now_ms))
     return QueueCheck(
+        journal=view.journal.store.path,
         queue=queue,
         dead_letters=letter_kinds(letters),
         alarm=status.alarm,
-        undecided=tuple(map(attempt_summary, gone)),
+        in_doubt=tuple(map(attempt_summary, gone)),
         queue_depth=status.queue_depth,
         wants_empty=wants_empty,
     )

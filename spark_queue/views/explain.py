@@ -388,7 +388,10 @@ class _Life:
 
     def _published(self, body: Mapping[str, Any], segment: Segment) -> Iterator[MessageEvent]:
         if segment.table is not None:
-            text = f"appended to table '{segment.table.table}' by its version {segment.version}, in file {segment.path}"
+            followed = self._message_type.followed
+            stood = followed is not None and segment.version == followed.stood_at
+            how = "already in table '{}' at its version {}" if stood else "appended to table '{}' by its version {}"
+            text = f"{how.format(segment.table.table, segment.version)}, in file {segment.path}"
             yield MessageEvent(at=_at(segment.published_at_ms), event="committed", record=None, queue=None, text=text)
             return
         origin = self._origin()

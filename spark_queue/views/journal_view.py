@@ -29,12 +29,13 @@ from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.segment import Segment, TraitSource
 from spark_queue.core.records import DefinitionsApplied, Entered, Granted, Kind, Record, kinds_with
 from spark_queue.core.replies import QueueStatus
-from spark_queue.core.state import status
+from spark_queue.core.state import findings, status
+from spark_queue.core.state.findings import QueueFinding
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
 from spark_queue.core.state.log_history import LogHistory
-from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError
+from spark_queue.errors import MESSAGE_FILE_CODES, CallerError, ConfigError, JournalError, SparkQueueError, with_journal
 from spark_queue.journal import snapshot
 from spark_queue.journal.entering import MessageLogs, PreparedTraits, Sequencer
 from spark_queue.journal.folder import of_segment
@@ -468,8 +469,20 @@ def queue_status(view: JournalView, queue: str) -> QueueStatus:
         if set_aside.code not in MESSAGE_FILE_CODES or view.counted is None:
             raise
         found = queue_status(view.counted(), queue)
-        return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [str(set_aside), found.alarm]))))
+        told = with_journal(str(set_aside), view.journal.store.path)
+        return replace(found, alarm=" ".join(dict.fromkeys(filter(None, [told, found.alarm]))))
     place = view.place(view.state.definitions.queue(queue).message_type)
-    return status.queue_status(
+    found = status.queue_status(
         view.state, queue, now_ms=view.now_ms, troubles=view.troubles, damage=view.damage(queue), place=place
     )
+    return found if found.alarm is None else replace(found, alarm=with_journal(found.alarm, view.journal.store.path))
+
+
+def queue_findings(view: JournalView, queue: str, *, is_served: bool = True) -> list[QueueFinding]:
+    """Return the findings about a queue by a view; see `core.state.findings`."""
+    if queue in view.state.troubles:
+        return [findings.of_set_aside(view.state, queue)]
+    return findings.queue_findings(
+        view.state, queue, now_ms=view.now_ms, trouble=view.troubles.get(view.state.definitions.queue(queue).message_type),
+        damage=view.damage(queue), history=view.log_history().queues.get(queue), is_served=is_served,
+    )  # fmt: skip

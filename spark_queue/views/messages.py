@@ -18,7 +18,8 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import ACTIVE, State
-from spark_queue.journal.schema import ENVELOPE, INSTANT, ORIGIN, shown_names, user_schema
+from spark_queue.journal.schema import ENVELOPE, ORIGIN, shown_names, user_schema
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.views.bodies import Bookmarks, read_bodies
 from spark_queue.views.journal_view import JournalView
 

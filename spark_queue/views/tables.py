@@ -18,7 +18,7 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
 from spark_queue.errors import ConfigError, JournalError, nearest
 from spark_queue.journal.record_table import CONTROL_SCHEMA
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.protocol.discovery import seen_at_ms
 from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
 from spark_queue.views.journal_view import JournalView, queue_status
@@ -96,6 +96,16 @@ def view_schema(name: str, definitions: Definitions, queue: str | None) -> pa.Sc
     return _SCHEMAS[name]
 
 
+def _in_other_view(column: str, definitions: Definitions, queue: str | None) -> str:
+    """Return the sentence that names a view which has a column, or an empty text."""
+    if queue is None:
+        return ""
+    # First where messages are: to a dead-letter queue its letters are messages, and their reasons are those of the queue they left.
+    of = {"dead_letters": definitions.source_of(queue) or queue, **{view: queue for view in VIEWS if view != "dead_letters"}}
+    found = (view for view in of if ColumnNames(view_schema(view, definitions, of[view]).names).find(column) is not None)
+    return next((f" View '{view}' of queue '{of[view]}' has it." for view in found), "")
+
+
 def read_view(
     view: JournalView,
     name: str,
@@ -113,7 +123,12 @@ def read_view(
     if queue is not None:
         view.state.definitions.queue(queue)
     if columns is not None:
-        columns = ColumnNames(known).resolve(columns, where=f"view '{name}'")
+        names, definitions = ColumnNames(known), view.state.definitions
+        columns = names.resolve(
+            columns,
+            where=f"view '{name}'",
+            nearest=lambda column: _in_other_view(column, definitions, queue) or names.nearest(column),
+        )
     if next_first and name != "messages":
         raise ConfigError(
             "BAD_VALUE", key="next_first", where=f"view '{name}'", value=True, expected="left out: only view messages has it"

@@ -36,15 +36,17 @@ class Served:
         The journal.
     minute : float
         When all that is asked of it happens.
+    is_alone : bool
+        Whether the path without a journal is left out.
     """
 
-    def __init__(self, world: DashboardWorld, *, minute: float) -> None:
+    def __init__(self, world: DashboardWorld, *, minute: float, is_alone: bool = False) -> None:
         self.world, self._minute = world, minute
         listening = socket.create_server(("127.0.0.1", 0))
         host = f"127.0.0.1:{listening.getsockname()[1]}"
         self.address = f"http://{host}"
         access = Access(token=TOKEN, hosts=frozenset({host}), is_secure=False, allows_changes=True)
-        journals = [self.world.journal, Journal(f"{world.journal.path}-that-is-gone")]
+        journals = [self.world.journal] if is_alone else [self.world.journal, Journal(f"{world.journal.path}-that-is-gone")]
         followers = [JournalFollower(Path(each.path).name, each.store) for each in journals]
         config = uvicorn.Config(make_app(followers, access), log_level="warning", ws="none", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)

@@ -95,6 +95,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_message_file_stops_only_the_batch_that_needs_it(journal: Journal, tmp_path: Path, damage: str) -> None:
     """Named to its reader; other subscriptions and queues go on; the file put back, nothing is lost and nothing came twice."""
@@ -203,6 +204,7 @@ def log_entries(journal: Journal, table: str) -> list[Path]:
     return sorted((Path(journal.path) / table / "_delta_log").glob("*.json"))
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "content", [b"", b'{"commitInfo":{"timest', b"\0" * 512, b"not JSON at all\n"], ids=["empty", "torn", "zeros", "text"]
 )

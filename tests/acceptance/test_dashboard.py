@@ -53,7 +53,7 @@ def complaints(page: Page) -> list[str]:
     return found
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_drawn_without_a_complaint(browser: Browser, served: Served, name: str, width: int, scheme: str) -> None:
@@ -154,7 +154,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, served: Served) -> No
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the page")
     seen = set[str]()
-    for _ in range(30):
+    for _ in range(60):
         page.keyboard.press("Tab")
         seen.add(page.evaluate("document.activeElement.innerText"))
     assert {"BILLING", "SHIPPING", "Log out"} <= seen

@@ -132,6 +132,7 @@ def test_payloads_of_no_byte_and_of_64_megabytes_arrive_as_they_were(journal: Jo
     assert set(view.column("state").to_pylist()) <= {"removed"}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("listed", [True, False], ids=["listed by name", "by one pattern"])
 def test_ten_thousand_topics_are_published_routed_and_consumed(make_journal: MakeJournal, listed: bool) -> None:
     names = [f"T{number:05d}" for number in range(10_000)]

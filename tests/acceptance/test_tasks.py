@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -71,6 +72,48 @@ def at_home(browser: Browser, served: Served) -> Page:
     page = visitor(browser, served)
     page.goto("/")
     return page
+
+
+def test_at_three_in_the_morning_what_is_wrong_where_since_when_and_what_do_i_type(
+    browser: Browser, served: Served, sparkq: Terminal
+) -> None:
+    path = served.world.journal.path
+    # On a phone, in the dark, without scripts.
+    page = visitor(browser, served, width=390, scheme="dark", scripts=False)
+    page.goto("/")
+    for command, where, since in (
+        (f"sparkq unsubscribe {path} BILLING east", "shop / BILLING", r"since [\d-]{10} [\d:]{8} UTC, (2\d|30) min"),
+        (f"sparkq unpause {path} REFUNDS", "shop / REFUNDS", r"since [\d-]{10} [\d:]{8} UTC"),
+        (f"sparkq serve {path}", "journal shop", r"since [\d-]{10} [\d:]{8} UTC"),
+    ):
+        item = page.locator("ul.wrong li", has=page.locator(f'input[value="{command}"]'))
+        expect(item.locator("a")).to_have_text(where)
+        expect(item.locator(".path")).to_have_text(re.compile(since))
+        for part in (item.locator("p").last, item.locator("input")):
+            box = part.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 390, command
+    # The keyboard chooses the whole command, which is to be copied.
+    hung = page.locator("ul.wrong li", has_text="Consumer 'east'")
+    hung.locator("a").focus()
+    page.keyboard.press("Tab")
+    command = page.evaluate("getSelection().toString()")
+    assert command == f"sparkq unsubscribe {path} BILLING east"
+    page.context.close()
+    page = at_home(browser, served)
+    field = page.locator(f'input[value="sparkq unpause {path} REFUNDS"]')
+    field.focus()
+    field.select_text()
+    looked_at = page.locator("#wrong .heading .path").inner_text()
+    # The list goes on beneath, and the command stays chosen.
+    expect(page.locator("#wrong .heading .path")).not_to_have_text(looked_at)
+    expect(field).to_be_focused()
+    typed = shlex.split(page.evaluate("getSelection().toString()"))
+    assert sparkq(*typed[1:]).code == 0
+    expect(field).to_have_count(0)
+    assert sparkq(*shlex.split(command)[1:]).code == 0
+    expect(page.locator("ul.wrong li", has_text="Consumer 'east'")).to_have_count(0)
+    page.context.close()
 
 
 def test_which_consumer_hangs(browser: Browser, served: Served, sparkq: Terminal) -> None:

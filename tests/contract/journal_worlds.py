@@ -16,7 +16,7 @@ from spark_queue.journal.message_compaction import MergeLimits, merge
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.publisher import make_plan, publish
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.store import Store
 from spark_queue.ports import JournalPort
 from tests.memory_journal import MemoryJournal, MemoryStorage

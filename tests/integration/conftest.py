@@ -13,6 +13,7 @@ from tests.integration.coordinator_world import MakeWorld, World
 from tests.integration.other_stores import OTHERS
 from tests.integration.sites import MakeSite, peer, site
 from tests.integration.source_journal import MakeHome, SourceJournal, definitions
+from tests.unit.cli.sparkq import Terminal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,12 @@ def make_home(spark: SparkSession, tmp_path: Path) -> Iterator[MakeHome]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """Run verbs in this process, where the coordinator is the process that a test is about."""
+    return Terminal(monkeypatch=monkeypatch, capsys=capsys)
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from spark_queue import Journal
 from spark_queue.client.coordinator_client import call_once
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
 from spark_queue.protocol import wire
+from tests.integration.source_journal import end_coordinator
+from tests.unit.cli.sparkq import Terminal
 
 TOML = '[message_types.line]\ncolumns = "amount BIGINT"\ntopics = ["LINES"]\n[queues.LINES]\n'
 
@@ -27,7 +29,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     (tmp_path / "queues.toml").write_text(TOML)
     journal = Journal.create(str(tmp_path / "journal"), tmp_path / "queues.toml")
     yield journal
-    sparkq("stop", journal.path)
+    end_coordinator(journal)
 
 
 def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -58,16 +60,16 @@ def served(journal: Journal) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_apply_changes_the_definitions_through_the_coordinator(journal: Journal, tmp_path: Path) -> None:
+def test_apply_changes_the_definitions_through_the_coordinator(journal: Journal, tmp_path: Path, terminal: Terminal) -> None:
     (tmp_path / "queues.toml").write_text(f"{TOML}max_deliveries = 2\n")
-    (change,) = sparkq_json("apply", journal.path, str(tmp_path / "queues.toml"))["changes"]
+    (change,) = terminal("apply", journal.path, tmp_path / "queues.toml", "--json").json["changes"]
     assert (change["key"], change["before"], change["after"]) == ("max_deliveries", 0, 2)
     assert journal.definitions().queue("LINES").max_deliveries == 2
 
 
-def test_apply_lets_go_of_a_queue_that_is_named(journal: Journal, tmp_path: Path) -> None:
+def test_apply_lets_go_of_a_queue_that_is_named(journal: Journal, tmp_path: Path, terminal: Terminal) -> None:
     (tmp_path / "queues.toml").write_text(TOML.replace("[queues.LINES]", "[queues.OTHER]\nunderlying_topic = 'LINES'"))
-    changes = sparkq_json("apply", journal.path, str(tmp_path / "queues.toml"), "--remove", "LINES")["changes"]
+    changes = terminal("apply", journal.path, tmp_path / "queues.toml", "--remove", "LINES", "--json").json["changes"]
     assert [(each["action"], each["where"]) for each in changes] == [("remove", "[queues.LINES]"), ("add", "[queues.OTHER]")]
     assert list(journal.definitions().queues) == ["OTHER"]
 
@@ -102,18 +104,18 @@ def test_a_settlement_over_several_leases_is_one_that_is_refused_as_a_whole(jour
     assert queue.status().available == 4
 
 
-def test_a_purge_removes_what_is_not_leased(journal: Journal) -> None:
+def test_a_purge_removes_what_is_not_leased(journal: Journal, terminal: Terminal) -> None:
     journal.publish([{"amount": amount} for amount in range(4)], topic="LINES")
-    assert sparkq_json("purge", journal.path, "LINES") == {"queue": "LINES", "purged": 4, "leased": 0}
+    assert terminal("purge", journal.path, "LINES", "--json").json == {"queue": "LINES", "purged": 4, "leased": 0}
     assert journal.queue("LINES").status().queue_depth == 0
 
 
-def test_a_paused_queue_says_so_until_it_is_unpaused(journal: Journal) -> None:
-    assert sparkq_json("pause", journal.path, "LINES") == {"queue": "LINES", "paused": True}
-    assert [row["paused"] for row in sparkq_json("status", journal.path)] == [True]
+def test_a_paused_queue_says_so_until_it_is_unpaused(journal: Journal, terminal: Terminal) -> None:
+    assert terminal("pause", journal.path, "LINES", "--json").json == {"queue": "LINES", "paused": True}
+    assert [row["paused"] for row in terminal("status", journal.path, "--json").json] == [True]
     journal.queue("LINES").unpause()
     assert not journal.queue("LINES").status().paused
-    assert "[UNKNOWN_QUEUE]" in sparkq("pause", journal.path, "LINE").stderr
+    assert "[UNKNOWN_QUEUE]" in terminal("pause", journal.path, "LINE").err
 
 
 def test_serve_answers_until_ctrl_c_and_ends_in_good_order(journal: Journal) -> None:
@@ -164,6 +166,7 @@ def test_a_second_serve_waits_for_the_port_that_the_first_has(journal: Journal) 
             assert ping(journal).pid == second.pid
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Signals) -> None:
     with served(journal) as first:
@@ -173,6 +176,7 @@ def test_who_waits_to_serve_ends_when_told_to(journal: Journal, how: signal.Sign
         assert (ping(journal).pid, ping(journal).epoch) == (first.pid, 1)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("arguments", [("--no-wait",), ("--daemon",)])
 def test_serve_is_refused_where_another_serves_and_it_does_not_stand_by(journal: Journal, arguments: tuple[str, ...]) -> None:
     with served(journal) as process:
@@ -193,6 +197,7 @@ def test_serve_as_a_daemon_lives_on_and_stop_ends_it(journal: Journal) -> None:
     assert sparkq_json("stop", journal.path, "--coordinator", "127.0.0.1:1")["stopped"] is False
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

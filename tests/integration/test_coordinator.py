@@ -26,6 +26,8 @@ from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Pl
 from tests.records import detail_of
 from tests.source_tree import ROOT
 
+pytestmark = pytest.mark.usefixtures("coordinators_are_started")
+
 
 def test_the_first_call_starts_a_coordinator_that_outlives_the_caller(world: World) -> None:
     script = (

@@ -122,6 +122,7 @@ def test_it_is_answered_under_its_name_alone(served: Served) -> None:
         assert answered(connection, "GET", "/login", None, {})[0] == 421
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "given", [(), ("--tls-cert", "cert"), ("--tls-cert", "cert", "--tls-key", "key"), ("--token-file", "token")]
 )

@@ -164,7 +164,7 @@ def test_a_type_that_stopped_goes_on_where_somebody_says_so(
 def test_a_type_goes_on_of_which_only_status_knows_that_it_is_set_aside(
     followed: Followed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R148: nobody polled since the table was changed, so the coordinator has not read that; the step that status names works."""
+    """R148: nobody polled since the table changed, so the coordinator has not read that; the step that status names works."""
     followed.create()
     followed.append(10, 2)
     assert followed.ids() == [10, 11]

@@ -210,7 +210,7 @@ def assert_passed_by_its_step(followed: Followed, sparkq: Terminal) -> None:
     step = "Version 1 of the table, which message type 'orders' follows, brings that file"
     assert step in told
     assert step in str(followed.queue.status().alarm)
-    assert "`sparkq follow JOURNAL orders --from 2`" in told
+    assert f"`sparkq follow {followed.path} orders --from 2`" in told
     assert sparkq("follow", followed.path, "orders", "--from", "2").code == 0
     assert followed.ids() == [20]
     assert followed.queue.status().alarm is None

@@ -65,7 +65,9 @@ def test_status_tells_the_table_and_how_far_it_was_read(followed: Followed, term
     assert f"Message type 'orders' follows table '{followed.table}' and has read it up to version 3, the newest." in told
 
 
-def test_a_type_that_is_set_aside_shows_how_far_it_is_behind_and_the_way_on(followed: Followed, terminal: Terminal) -> None:
+def test_a_type_that_is_set_aside_shows_how_far_it_is_behind_and_the_way_on(
+    followed: Followed, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """R147, R148."""
     journal = followed.create()
     vacuum(followed)
@@ -77,13 +79,26 @@ def test_a_type_that_is_set_aside_shows_how_far_it_is_behind_and_the_way_on(foll
     assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (2, 3, True)
     told = " ".join(terminal("status", journal.path).out.split())
     assert "version 2, 3 behind the newest, and is set aside" in told
-    assert "sparkq follow JOURNAL orders --from 4" in told
+    assert f"`sparkq follow {journal.path} orders --from 4`" in told
     journal.follow("orders", version=4)
     assert followed.ids() == [20, 21, 30, 31]
     status = followed.queue.status()
     assert (status.table_version, status.table_versions_behind, status.table_set_aside) == (5, 0, False)
     [skipped] = journal.view("table_changes").to_pylist()
     assert (skipped["kind"], skipped["version"], skipped["last_version"], skipped["rows"]) == ("skipped", 3, 3, None)
+    followed.append(40, 2)
+    DeltaTable(followed.table).delete("id = 2")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shipper.py").write_text("def ship(message):\n    assert message['id'] != 41, 'heavy'\n")
+    worked = terminal("work", journal.path, "SHIP", "shipper:ship", "--until-empty")
+    assert worked.code == 1
+    told = " ".join(worked.err.split())
+    assert "[TABLE_CHANGED]" in told
+    assert f"`sparkq follow {journal.path} orders --from 8`" in told
+    assert (
+        "Before that: 1 acknowledged, 1 cancelled, 0 expired, 0 lost. Failed: 1 message, first 5 (AssertionError: heavy)." in told
+    )
 
 
 def test_a_queue_over_published_messages_shows_no_table(followed: Followed, terminal: Terminal) -> None:
@@ -146,7 +161,7 @@ def test_the_view_of_changes_has_what_status_counts_before_anybody_recorded_it(f
     assert (row["version"], row["operation"]) == (2, "DELETE")
     assert "the name of a queue" in terminal("peek", journal.path).err
     followed.append(30, 1)
-    assert "sparkq peek JOURNAL --view table_changes" in " ".join(terminal("status", journal.path).out.split())
+    assert f"`sparkq peek {journal.path} --view table_changes" in " ".join(terminal("status", journal.path).out.split())
 
 
 @pytest.mark.parametrize("on_change", ["stop", "keep"])
@@ -195,7 +210,7 @@ def test_the_page_of_a_journal_shows_its_tables(followed: Followed) -> None:
     page = asker_of([following(journal)]).get("/j/journal/journal").text
     section = page[page.index('id="tables"') : page.index('id="sizes"')]
     cells = re.findall(r'<td class="num">(.*?)</td>', section)
-    assert cells == ["1", "2", "0", "0"]
+    assert cells == ["1", "2", "0", "0", "1"]
     assert "sparkq follow JOURNAL orders --from 3" in section.replace("<code>", "").replace("</code>", "")
 
 
@@ -210,6 +225,19 @@ def test_explain_tells_the_version_and_the_file_of_the_table(followed: Followed)
     assert f"appended to table '{followed.table}' by its version 1, in file {added}" in str(told)
     assert f"entered the journal from version 1 of the table of orders, file {added}" in str(told)
     assert "published to topic" not in str(told)
+
+
+def test_explain_says_of_rows_from_before_the_beginning_only_that_they_were_there(followed: Followed) -> None:
+    """Any version up to that one may have appended them."""
+    followed.append(10, 1)
+    followed.append(20, 1)
+    followed.keys["from"] = "beginning"
+    followed.create()
+    followed.append(30, 1)
+    assert followed.ids() == [0, 1, 2, 10, 20, 30]
+    texts = [str(followed.queue.explain(bookmark)) for bookmark in range(3, 6)]
+    assert [f"already in table '{followed.table}' at its version 2, in file" in text for text in texts] == [True, True, False]
+    assert ["by its version" in text for text in texts] == [False, False, True]
 
 
 def test_explain_reads_the_row_of_its_message_from_the_table(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 
-from spark_queue import Journal
+from spark_queue import Journal, Queue
 from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,22 +39,33 @@ class SparkTable:
     def definitions(self, **keys: str) -> dict[str, Any]:
         return {
             "message_types": {"orders": {"table": self.path, **keys}},
-            "queues": {name: {"underlying_topic": "orders"} for name in ("SHIP", "PLAIN", "LATE")},
+            # What a stream had that failed is soon there again.
+            "queues": {name: {"underlying_topic": "orders", "lease_period": "10s"} for name in ("SHIP", "PLAIN", "LATE")},
         }
 
     def follow(self, **keys: str) -> None:
         self.journal = Journal.create(str(self.home / "journal"), self.definitions(**keys))
 
+    @property
+    def queue(self) -> Queue:
+        return self.journal.queue("SHIP")
+
     def run(self, *columns: str) -> list[tuple[object, ...]]:
         """Consume by a stream what is there, and return it."""
         self.found.clear()
         stream = self.spark.readStream.format("sparkqueue").option("queue", "SHIP").option("subscription", "s")
-        fn = self.journal.queue("SHIP").foreach_batch(
+        fn = self.queue.foreach_batch(
             lambda batch, _: self.found.extend(tuple(row) for row in batch.selectExpr(*columns).collect()), subscription="s"
         )
         writer = stream.load(self.journal.path).writeStream.foreachBatch(fn).trigger(availableNow=True)
         writer.option("checkpointLocation", str(self.home / "checkpoint")).start().awaitTermination()
         return sorted(self.found)
+
+    def run_plainly(self) -> None:
+        """Consume what is there by a stream whose sink tells nobody how its batches end."""
+        stream = self.spark.readStream.format("sparkqueue").option("queue", "SHIP").option("subscription", "plain")
+        writer = stream.load(self.journal.path).writeStream.format("noop").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(self.home / "plain")).start().awaitTermination()
 
     def receive(self, queue: str) -> list[Mapping[str, Any]]:
         """Take what is there without Spark."""
@@ -141,6 +154,30 @@ def test_a_table_with_vectors_is_followed_from_its_beginning(orders: SparkTable)
     orders.follow(**{"from": "beginning"})
     orders.sql("INSERT INTO orders VALUES (7, 'b')")
     assert orders.run("id") == [(0,), (2,), (3,), (7,)]
+
+
+@pytest.mark.parametrize("consume_plainly", [False, True], ids=["a batch function", "a sink of Spark"])
+def test_a_file_that_a_stream_does_not_find_is_looked_for_soon(orders: SparkTable, *, consume_plainly: bool) -> None:
+    """R155: whoever finds out that it is gone, which nobody has to say; its next start goes on without the messages in it."""
+    orders.create("id BIGINT")
+    orders.follow()
+    for number in range(2):
+        orders.sql(f"INSERT INTO orders VALUES ({number})")
+    assert orders.journal.catch_up().files == 0
+    first, second = (str(orders.queue.explain(bookmark).file) for bookmark in range(2))
+    orders.sql("OPTIMIZE orders")
+    Path(orders.path, first).unlink()
+    orders.sql("INSERT INTO orders VALUES (2)")
+    assert orders.journal.catch_up().files == 0
+    # The next look by itself is minutes away from here.
+    wait_until(lambda: orders.queue.status().dead_letters == 1)
+    Path(orders.path, second).unlink()
+    consume = orders.run_plainly if consume_plainly else lambda: orders.run("id")
+    with pytest.raises(StreamingQueryException, match="MESSAGE_FILE_MISSING"):
+        consume()
+    wait_until(lambda: orders.queue.status().dead_letters == 2)
+    consume()
+    assert orders.queue.status().acknowledged == 1
 
 
 def test_a_stream_reads_from_copies_what_vacuum_took(orders: SparkTable) -> None:

@@ -101,7 +101,7 @@ def outcomes_of(rows: pa.Table, outcome: str) -> pa.Table:
     return pa.table({"bookmark": rows.column("bookmark").combine_chunks(), "outcome": pa.array([outcome] * len(rows), pa.string())})
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("trigger", ["as they come", "available now", "once"])
 @pytest.mark.parametrize("outcomes", ["acknowledge", "expire", "cancel"])
 def test_each_row_stands_in_the_table_once_though_every_checkpoint_is_lost(

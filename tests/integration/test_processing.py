@@ -19,7 +19,7 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from spark_queue import Expire, Journal, Message, Queue, Retry
-from spark_queue.errors import ConfigError
+from spark_queue.errors import CallerError, ConfigError
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
@@ -110,6 +110,56 @@ def test_a_function_that_fails_on_everything_pauses_its_subscription_and_makes_n
     assert queue_of(world).status().alarm is None
 
 
+def test_a_run_that_ends_reports_what_failed_and_was_not_done_since(world: World) -> None:
+    journal = Journal(world.store.path)
+    world.definitions["queues"][QUEUE] |= {"retry_backoff": "100ms"}
+    journal.apply(world.definitions)
+    world.publish(5)
+    tries: Counter[int] = Counter()
+
+    def handle(message: Message) -> None:
+        tries[message.bookmark] += 1
+        if message.bookmark == 3 or (message.bookmark == 1 and tries[1] == 1):
+            raise ValueError("bad")
+        if message.bookmark == 4:
+            raise Expire("never")
+
+    done = journal.queue(QUEUE).process(handle, wait="2s")
+    assert (done.acknowledged, done.expired, done.failed, done.first_failure) == (4 - 1, 1, 1, "3 (ValueError: bad)")
+    assert (done.exit_code, done.findings) == (3, ["Failed: 1 message, first 3 (ValueError: bad)."])
+    world.publish(1)
+    assert journal.queue(QUEUE).process(lambda _message: None, until_empty=True).exit_code == 0
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_nightly_worker_whose_messages_fail_does_not_end_well(world: World, tmp_path: Path, *, named: bool) -> None:
+    """15.12: the third raises an alarm, which ends with a subscription that was made for one run: nobody else tells of it."""
+    world.definitions["queues"][QUEUE] |= {"retry_backoff": "1h"}
+    Journal(world.store.path).apply(world.definitions)
+    world.publish(2)
+    arguments = ["--until-empty", *(["--subscription", "nightly"] if named else [])]
+    with worker(world, tmp_path, *arguments, FAILS="1") as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3
+    told = output.decode().splitlines()
+    assert told[0] == "0 acknowledged, 2 cancelled, 0 expired, 0 lost"
+    assert told[1].startswith("Delayed: 2 messages in the queue, the first until 20")
+    assert told[2:] == ["Failed: 2 messages, first 0 (ValueError: cannot)."]
+    world.publish(8)
+    with worker(world, tmp_path, *arguments, FAILS="1") as process:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3
+    pause = output.decode().splitlines()[-1]
+    assert pause.startswith(f"Queue '{QUEUE}' is paused by an alarm, so whatever waits there stays: subscription '")
+    assert "ValueError: cannot. A message is tried next at 20" in pause
+    assert pause.endswith(f"; `sparkq unpause {world.store.path} {QUEUE}` ends the pause before.")
+    assert Journal(world.store.path).queue(QUEUE).check().exit_code == (3 if named else 0)
+    if named:
+        with worker(world, tmp_path, *arguments) as process:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, output.decode().splitlines()[-1]) == (3, pause)
+
+
 def test_so_many_messages_are_in_work_at_once_as_asked(world: World) -> None:
     world.publish(12)
     running, most, lock = 0, 0, threading.Lock()
@@ -142,6 +192,34 @@ def test_a_coroutine_function_runs_on_one_event_loop(world: World) -> None:
 
     done = queue_of(world).process(handle, concurrency=4, until_empty=True)
     assert (done.acknowledged, done.expired, len(loops), most) == (11, 1, 1, 4)
+
+
+@pytest.mark.parametrize("kind", ["function", "object"])
+def test_a_coroutine_function_is_refused_in_an_event_loop_before_anything_is_received(world: World, kind: str) -> None:
+    """As in a cell of a notebook. The next step that the refusal names is possible."""
+    world.publish(3)
+    queue = queue_of(world)
+
+    class Handler:
+        async def __call__(self, message: Message) -> None:
+            await asyncio.sleep(0)
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0)
+
+    fn = handle if kind == "function" else Handler()
+
+    async def cell() -> None:
+        with pytest.raises(CallerError, match=r"EVENT_LOOP_RUNNING.*await asyncio\.to_thread\(queue\.process, fn") as refused:
+            queue.process(fn, until_empty=True)
+        assert refused.value.facts["queue"] == QUEUE
+        assert not (Path(world.store.path) / "coordinator.json").exists(), "no coordinator was started"
+        done = await asyncio.to_thread(queue.process, fn, until_empty=True)
+        assert done.acknowledged == 3
+        # Other functions need no loop of their own.
+        assert queue.process(print, until_empty=True).exit_code == 0
+
+    asyncio.run(cell())
 
 
 def test_the_messages_of_a_key_are_handled_one_after_the_other(make_world: MakeWorld) -> None:
@@ -321,6 +399,8 @@ def handle(message):
         threading.Event().wait(2)
         os.kill(os.getpid(), 9)
     threading.Event().wait(float(os.environ.get("TAKES", "0")))
+    if "FAILS" in os.environ:
+        raise ValueError("cannot")
 """
 
 

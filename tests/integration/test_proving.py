@@ -12,7 +12,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.client.proving import ProvenLease
-from spark_queue.errors import JournalError, LeaseError
+from spark_queue.errors import LeaseError
 from tests.integration.coordinator_world import DEADLINE_S, MakeWorld, Planner, World
 
 
@@ -63,10 +63,11 @@ def test_the_newest_committed_batch_is_proven_once(world: World, tmp_path: Path,
     assert (status.acknowledged, status.backlog) == (4, 0)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"journal": "another"}, "a committed batch of a queue of journal"),
+        ({"journal": "another"}, "a last committed batch, 10, which is not one of a queue of journal"),
         ({"lease": 3}, "lease 3"),
         ({"subscription": "t"}, "whose newest is 0"),
     ],
@@ -86,8 +87,17 @@ ODD = ("-", "not json", '["lease"]', '{"journal":1,"queue":2,"subscription":3,"l
 def test_what_is_no_offset_of_a_queue_proves_nothing(world: World, tmp_path: Path, lines: tuple[str, ...]) -> None:
     with pytest.raises(LeaseError, match="CHECKPOINT_FOREIGN"):
         prove(world, checkpoint(tmp_path / "checkpoint", *lines))
-    with pytest.raises(JournalError, match=r"STORE_FAILED.*nowhere"):
-        prove(world, str(tmp_path / "nowhere"))
+
+
+def test_a_checkpoint_without_a_committed_batch_has_nothing_to_prove(world: World, tmp_path: Path) -> None:
+    """Before the first start of its query there is not even a directory, and before the first commit no batch counts."""
+    (tmp_path / "empty").mkdir()
+    planned = checkpoint(tmp_path / "planned", json.dumps(offset(world)))
+    for commit in (tmp_path / "planned" / "commits").iterdir():
+        commit.unlink()
+    for path in (str(tmp_path / "nowhere"), str(tmp_path / "empty"), planned):
+        with pytest.raises(LeaseError, match=f"NOTHING_TO_PROVE.*'{path}' has no committed batch"):
+            prove(world, path)
 
 
 def test_a_later_lease_has_the_earlier_one_proven(world: World, tmp_path: Path) -> None:

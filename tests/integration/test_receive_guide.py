@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_queue import Journal
+from spark_queue import Expire, Journal
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.protocol import wire
 from tests.docs import pages
 
-DEFINITIONS = {
+DEFINITIONS: dict[str, Any] = {
     "message_types": {
         "mail": {"columns": "address STRING", "topics": ["MAIL"]},
         "order": {"columns": "item STRING, quantity BIGINT", "topics": ["ORDERS"]},
@@ -71,6 +71,21 @@ def test_batches_are_settled_but_for_exceptions(journal: Journal) -> None:
 
     exec(pages.example("receiving_batches"), {"journal": journal, "load": load})
     assert outcomes(journal) == (3, 1, 0)
+
+
+def test_a_receiver_of_dead_letters_reads_why_they_died_from_the_view(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
+    work = {"underlying_topic": "ORDERS", "dead_letter_queue": "FAILED"}
+    journal.apply({**DEFINITIONS, "queues": {**DEFINITIONS["queues"], "WORK": work, "FAILED": {"message_type": "order"}}})
+    journal.publish([{"item": "kettle", "quantity": 0}, {"item": "lamp", "quantity": 1}], topic="ORDERS")
+
+    def check(message: Any) -> None:
+        if not message["quantity"]:
+            raise Expire("no quantity")
+
+    assert journal.queue("WORK").process(check, until_empty=True).expired == 1
+    exec(pages.example("letters_received"), {"journal": journal})
+    assert capsys.readouterr().out == "kettle forced_expire no quantity 1\n"
+    assert journal.queue("WORK").status().dead_letters == 0
 
 
 def test_the_worker_of_the_readme_takes_what_is_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:

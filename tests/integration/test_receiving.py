@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -215,13 +216,32 @@ def test_who_ends_beside_a_paused_queue_says_so(world: World, caplog: pytest.Log
     queue_of(world).pause()
     with queue_of(world).receive(until_empty=True) as messages:
         assert messages.get(DEADLINE_S) is None
-    assert "is paused, by hand or by an alarm" in caplog.text
+        assert f"paused by hand, so whatever waits there stays. `sparkq unpause {world.store.path} {QUEUE}`" in caplog.text
+        assert str(messages.status.left.pause) in caplog.text
     queue_of(world).unpause()
     caplog.clear()
     with queue_of(world).receive(until_empty=True) as messages:
         for message in messages:
             message.acknowledge().result(DEADLINE_S)
     assert caplog.text == ""
+
+
+def test_who_ends_tells_which_messages_wait_for_their_time(world: World) -> None:
+    """R135: those that match, were there when it began, and are not due; others are not counted."""
+    world.publish(4)
+    queue = queue_of(world)
+    with queue.receive(until_empty=True, filter=f"{NUMBER} < 3") as messages:
+        for message in messages:
+            if message.bookmark == 0:
+                # It is not there now, and comes later than this one's turn.
+                _ = message.acknowledge()
+                world.publish(1)
+            else:
+                _ = message.cancel(retry_after=timedelta(minutes=5 + message.bookmark))
+        left = messages.status.left
+    (first, second) = (row["due_at"] for row in queue.journal.view("messages", queue=QUEUE).to_pylist() if row["due_at"])  # type: ignore[attr-defined]  # As above.
+    assert (left.delayed, left.pause) == (2, None)
+    assert left.due_at_ms == round(min(first, second).timestamp() * 1_000)
 
 
 def test_a_stop_hands_out_nothing_more_while_a_poll_is_under_way(world: World) -> None:
@@ -349,6 +369,39 @@ def test_until_empty_waits_for_followers_of_a_key_and_delivers_each_message_once
     # 5 goes back behind 3, and neither is delivered twice in one run.
     assert sorted(found) == [0, 1, 2, 3, 4]
     assert queue_of(world).status().queue_depth == 7
+
+
+@pytest.mark.parametrize("semantics", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize("max_backlog", [1, 4, 100])
+def test_the_highest_priority_of_those_in_hand_comes_first(make_world: MakeWorld, max_backlog: int, semantics: str) -> None:
+    """R66: a lease may hold messages of several files; those of equal priority come oldest first."""
+    world = make_world(queue={"priority": f"{NUMBER} % 4", "semantics": semantics})
+    for _ in range(3):
+        world.publish(8)
+    with queue_of(world).receive(max_backlog=max_backlog, until_empty=True) as messages:
+        found = []
+        for message in messages:
+            found.append(number(message))
+            _ = message.acknowledge()
+    assert found == sorted(range(24), key=lambda row: (-(row % 4), row))
+    world.publish(8)
+    world.publish(8)
+    with queue_of(world).receive(max_backlog=max_backlog, until_empty=True) as messages:
+        rows = [row for batch in messages.batches(100, linger="200ms") if batch.settle() for row in batch.table.to_pylist()]
+    assert [row["bookmark"] for row in rows] == sorted(range(24, 40), key=lambda row: (-(row % 4), row))
+    assert [json.loads(row["value"])["n"] for row in rows] == [row["bookmark"] for row in rows]
+
+
+def test_a_higher_priority_that_is_granted_later_overtakes_what_waits_in_hand(make_world: MakeWorld) -> None:
+    """R66, also by another lease."""
+    world = make_world(queue={"priority": NUMBER})
+    world.publish(4)
+    with queue_of(world).receive(max_backlog=8) as messages:
+        wait_until(lambda: messages.status.waiting == 4)
+        world.publish(1)
+        wait_until(lambda: messages.status.waiting == 5)
+        found = [messages.get(DEADLINE_S) for _ in range(5)]
+        assert [number(each) for each in found if each] == [4, 3, 2, 1, 0]
 
 
 def test_a_coordinator_that_is_killed_costs_nothing(world: World) -> None:

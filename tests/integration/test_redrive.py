@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.protocol import wire
 from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, Planner, World, request_id, wait_for_end
 from tests.integration.faulty_coordinator import Faults
-from tests.integration.source_journal import wait_until
+from tests.integration.source_journal import end_coordinator, wait_until
+from tests.unit.cli.sparkq import Terminal
 
 LETTERS = 10
 
@@ -35,15 +35,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.publish([{"item": f"item {amount}", "amount": amount} for amount in range(2 * LETTERS)], topic="LINES")
     assert journal.queue("LINES").settle(where="amount % 2 = 0", outcome="expire").expired == LETTERS
     yield journal
-    sparkq("stop", journal.path)
-
-
-def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, check=False)
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "spark_queue.cli", *arguments]
+    end_coordinator(journal)
 
 
 def contents(journal: Journal, queue: str) -> dict[int, int]:
@@ -76,32 +68,29 @@ def test_a_filter_chooses_letters_by_their_bodies_and_bookmarks_are_kept(journal
     assert contents(journal, "LINES") == {amount: amount for amount in range(2 * LETTERS) if amount != 18}
 
 
-@pytest.mark.parametrize("where", ["amuont < 3", "amount <", "rand() < 0.5"])
-def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal, where: str) -> None:
-    with pytest.raises(SparkQueueError, match="EXPRESSION"):
-        journal.queue("LINES").redrive(where)
+def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal) -> None:
+    for where in ("amuont < 3", "amount <", "rand() < 0.5"):
+        with pytest.raises(SparkQueueError, match="EXPRESSION"):
+            journal.queue("LINES").redrive(where)
     assert len(contents(journal, "FAILED")) == LETTERS
 
 
-def test_a_caller_that_ends_in_the_middle_keeps_what_is_done_and_a_repeat_goes_on(journal: Journal) -> None:
+def test_a_caller_that_ends_in_the_middle_keeps_what_is_done_and_a_repeat_goes_on(journal: Journal, terminal: Terminal) -> None:
     """Ctrl-C ends it, and so does `kill -9`; every letter is redriven once."""
+    command = [sys.executable, "-m", "spark_queue.cli", "redrive", journal.path, "LINES", "--per-second", "1", "--json"]
     for end in (signal.SIGINT, signal.SIGKILL):
         before = len(redriven(journal, "LINES"))
-        with subprocess.Popen(
-            command("redrive", journal.path, "LINES", "--per-second", "1", "--json"), stdout=subprocess.PIPE, text=True
-        ) as caller:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
             wait_until(partial(has_redriven_more_than, journal, before))
             caller.send_signal(end)
             output, _ = caller.communicate(timeout=DEADLINE_S)
         assert (caller.returncode, output) == (130 if end == signal.SIGINT else -signal.SIGKILL, "")
     gone = len(redriven(journal, "LINES"))
     assert 2 <= gone < LETTERS
-    last = sparkq("redrive", journal.path, "LINES", "--where", "amount < 100", "--json")
-    assert json.loads(last.stdout) == {
-        "queue": "LINES", "requested": LETTERS - gone, "redriven": LETTERS - gone, "skipped": 0
-    }  # fmt: skip
+    last = terminal("redrive", journal.path, "LINES", "--where", "amount < 100", "--json")
+    assert last.json == {"queue": "LINES", "requested": LETTERS - gone, "redriven": LETTERS - gone, "skipped": 0}
     assert redriven(journal, "LINES") == redriven(journal, "FAILED") == list(range(0, 2 * LETTERS, 2))
-    assert sparkq("redrive", journal.path, "LINES").stdout == "Queue 'LINES': 0 of 0 dead letters are back, 0 were skipped.\n"
+    assert terminal("redrive", journal.path, "LINES").out == "Queue 'LINES': 0 of 0 dead letters are back, 0 were skipped.\n"
     assert contents(journal, "LINES") == {amount: amount for amount in range(2 * LETTERS)}
 
 

@@ -145,6 +145,7 @@ def test_a_token_in_a_file_is_replaced_under_a_running_consumer(
         Journal(guarded.store.path, token_file=str(file)).queue("WORK").pause()
 
 
+@pytest.mark.usefixtures("coordinators_are_started")
 def test_no_token_is_written_anywhere(guarded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = new_token()
     Planner(guarded).consume()

@@ -203,6 +203,7 @@ def test_a_coordinator_continued_after_its_reign_puts_nothing_into_the_bucket(wo
     assert survivor.bookmarks() + survivor.consume() == list(range(5, 20))
 
 
+@pytest.mark.usefixtures("coordinators_are_started")
 def test_storage_options_reach_a_coordinator_on_stdin_and_are_seen_nowhere_else(world: World, endpoint: str) -> None:
     """Neither its command line, environment or open files, nor its log, the user's files, or anything stored holds the secret."""
     world.publish(5)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,8 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.errors import SparkQueueError
+from tests.integration.source_journal import end_coordinator
+from tests.unit.cli.sparkq import Terminal
 
 DEFINITIONS = {
     "message_types": {"line": {"columns": "item STRING, amount BIGINT", "topics": ["LINES"]}},
@@ -25,12 +24,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal = Journal.create(str(tmp_path / "journal"), DEFINITIONS)
     journal.publish([{"item": "pear" if amount % 2 else None, "amount": amount} for amount in range(10)], topic="LINES")
     yield journal
-    sparkq("stop", journal.path)
-
-
-def sparkq(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "spark_queue.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    end_coordinator(journal)
 
 
 def amounts(journal: Journal, queue: str) -> list[Any]:
@@ -49,17 +43,17 @@ def test_settle_and_purge_find_messages_by_their_bodies(journal: Journal) -> Non
     assert amounts(journal, "OTHER") == list(range(10))
 
 
-def test_the_command_line_settles_by_filter(journal: Journal) -> None:
-    found = sparkq("settle", journal.path, "LINES", "--where", "amount >= 8", "--outcome", "expire", "--json")
-    assert {name: count for name, count in json.loads(found.stdout).items() if count} == {"queue": "LINES", "expired": 2}
-    assert sparkq("purge", journal.path, "LINES", "--where", "amount = 0").stdout.startswith(
-        "Queue 'LINES': 1 messages were purged"
-    )
+def test_the_command_line_settles_by_filter(journal: Journal, terminal: Terminal) -> None:
+    found = terminal("settle", journal.path, "LINES", "--where", "amount >= 8", "--outcome", "expire", "--json")
+    assert {name: count for name, count in found.json.items() if count} == {"queue": "LINES", "expired": 2}
+    assert terminal("purge", journal.path, "LINES", "--where", "amount = 0").out.startswith("Queue 'LINES': 1 messages were purged")
 
 
-@pytest.mark.parametrize("where", ["amuont < 3", "amount <", "rand() < 0.5"])
-def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal, where: str) -> None:
-    for ask in (lambda: journal.queue("LINES").settle(where=where), lambda: journal.queue("LINES").purge(where)):
-        with pytest.raises(SparkQueueError):
-            ask()
+def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal) -> None:
+    queue = journal.queue("LINES")
+    for where in ("amuont < 3", "amount <", "rand() < 0.5"):
+        with pytest.raises(SparkQueueError, match="EXPRESSION"):
+            queue.settle(where=where)
+        with pytest.raises(SparkQueueError, match="EXPRESSION"):
+            queue.purge(where)
     assert amounts(journal, "LINES") == list(range(10))

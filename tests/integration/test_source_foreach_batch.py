@@ -59,7 +59,7 @@ def test_cancel_with_retry_after_delays_the_next_delivery(make_home: MakeHome, f
     assert home.journal.queue("WORK").status().delayed == 2
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -194,6 +194,7 @@ def test_a_table_that_cannot_be_appended_to_is_refused_before_the_stream_starts(
         into(home)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("made", "select", "text"),
     [
@@ -323,6 +324,7 @@ def test_a_batch_without_rows_is_acknowledged_by_a_commit_without_messages(make_
     assert (home.figures(), published(home)) == ((0, 0, 4), [])
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("given", "code"),
     [

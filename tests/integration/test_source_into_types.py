@@ -54,7 +54,7 @@ def append(
     assert landing.fate is Fate.LANDED
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("gathers", "partition_by", "is_read_by_rust"),
     [

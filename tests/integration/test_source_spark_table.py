@@ -39,7 +39,7 @@ def one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_table, "_UNSAFE_SCHEMES", frozenset())
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.usefixtures("one_driver")
 @pytest.mark.parametrize("feature", FEATURES)
 def test_a_table_that_only_spark_writes_takes_batches_and_fences(spark: SparkSession, tmp_path: Path, feature: str) -> None:

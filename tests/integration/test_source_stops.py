@@ -83,7 +83,7 @@ def active_context() -> Any:
     return SparkContext._active_spark_context
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("ends", "kind"),
     [

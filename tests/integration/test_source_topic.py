@@ -46,6 +46,7 @@ def test_batch_read_gives_the_rows_of_one_topic_with_their_bookmarks(home: Sourc
     assert not Path(home.journal.path, "coordinator.json").exists()
 
 
+@pytest.mark.drawn(2)
 @over_ranges
 def test_batch_read_keeps_to_its_range(home: SourceJournal, options: dict[str, str], expected: list[int]) -> None:
     assert ids(batch(home, topic="ORDERS", **options)) == expected
@@ -63,6 +64,7 @@ def test_bare_timestamp_is_refused_showing_both_readings(home: SourceJournal) ->
         batch(home, topic="ORDERS", startingTimestamp="2026-01-31T12:00:00")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -127,6 +127,7 @@ def test_write_that_fails_in_a_task_leaves_nothing_visible(make_home: MakeHome) 
     assert versions(home) == before
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("options", "mode", "reason"),
     [

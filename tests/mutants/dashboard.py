@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _FUZZED = ("tests/unit/dashboard/test_fuzzed_pages.py",)
 _CHANGES = ("tests/unit/dashboard/test_changes.py", "tests/unit/dashboard/test_change_rights.py")
 _GUARDED = ("tests/unit/dashboard/test_guard.py",)
+_FINDINGS = ("tests/unit/core/test_findings.py",)
+_WRONG = ("tests/unit/dashboard/test_wrong.py",)
 _SESSIONS = ("tests/unit/dashboard/test_sessions.py",)
 _SCRAPING = ("tests/unit/metrics/test_scraping.py",)
 
@@ -112,6 +114,25 @@ DASHBOARD: tuple[Mutant, ...] = (
     Mutant(
         "a lease that ran out without a coordinator is no alarm",
         "if lease.due_at_ms + NOT_ENDED_MS <= now_ms and", "if False and", ("tests/unit/dashboard/test_overdue.py",),
+    ),
+    Mutant("a consumer that hangs is no finding", "        if not (runs_long or is_renewed):\n", "        if True:\n", _FINDINGS),
+    Mutant(
+        "a batch counts as slow by a fixed time alone",
+        "            return max(SLOW_S, SLOW_FACTOR * bound)\n", "            return SLOW_S\n", _FINDINGS,
+    ),
+    Mutant(
+        "a pause begins anew with its queue",
+        "ledger.paused_since_ms = old.paused_since_ms", "ledger.paused_since_ms = old.paused_since_ms and 1",
+        _FINDINGS,
+    ),
+    Mutant("dead letters of long ago came lately", "LATELY_MS = 86_400_000", "LATELY_MS = 86_400_000_000", _FINDINGS),
+    Mutant(
+        "a name that begins with a dash is an option",
+        '            behind = [*self.options, "--", *self.names]\n', "            pass\n", _FINDINGS,
+    ),
+    Mutant(
+        "a journal that was not read yet is called well",
+        "looked_ms = [each for each in times_ms if each]", "looked_ms = times_ms", _WRONG,
     ),
     Mutant(
         "without principals a change is nobody's",

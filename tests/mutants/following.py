@@ -263,9 +263,33 @@ FOLLOWING = (
     ),
     Mutant(
         "a file that a consumer did not find is looked for as late as any",
-        "(LOOK_SOON_MS if name in self._missed else LOOK_MS)",
-        "LOOK_MS",
+        "            unread = self._take_unread(state, name)\n",
+        "            unread = BitMap64()\n",
         _LOSSES,
+    ),
+    Mutant(
+        "a file that a consumer did not find is looked for before its messages are back",
+        "            taken |= rows - leased\n            if rows.intersect(leased):\n",
+        "            taken |= rows\n            if False:\n",
+        _LOSSES,
+    ),
+    Mutant(
+        "a receiver is not told how the columns of its file are found",
+        "is_barrier=is_barrier, columns=text_of(file),",
+        "is_barrier=is_barrier, columns=None,",
+        ("tests/integration/test_following.py", "tests/simulation/test_followed.py"),
+    ),
+    Mutant(
+        "the protocol that only a checkpoint of JSON has is passed over",
+        "found = [protocol for key in keys for protocol in _of_checkpoint(",
+        "found = [protocol for key in keys if key.endswith('.parquet') for protocol in _of_checkpoint(",
+        _LOG,
+    ),
+    Mutant(
+        "nobody hears of a file that a stream did not find",
+        "            self._journal.look_for_files(command.queue, rows)\n",
+        "",
+        ("tests/integration/test_following_files.py",),
     ),
     Mutant(
         "what came back without its file counts until the first round of a reign",

@@ -46,7 +46,8 @@ FOLLOWING_SHOWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a message of a followed table is explained as one that was published",
-        "        if segment.table is not None:\n            text", "        if segment.table is None:\n            text", _SHOWN,
+        "        if segment.table is not None:\n            followed", "        if segment.table is None:\n            followed",
+        _SHOWN,
     ),
     Mutant(
         "doctor takes any retention of a table",

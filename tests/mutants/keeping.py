@@ -5,8 +5,32 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
+_ANEW = ("tests/unit/journal/test_message_table.py", "tests/integration/test_defined_anew.py")
 
 KEEPING = (
+    Mutant(
+        "messages lose their columns where their type is defined anew",
+        "return pa.table(table.get_add_actions()).num_rows > 0", "return False", _ANEW,
+    ),
+    Mutant(
+        "a reign that is over gives a table other columns",
+        "        if found > epoch:\n            raise CoordinatorError", "        if False:\n            raise CoordinatorError",
+        _ANEW,
+    ),
+    Mutant(
+        "a newer reign that found the columns to fit is not known to an older one",
+        "(found == epoch and arrow_schema(table) == declared)", "arrow_schema(table) == declared", _ANEW,
+    ),
+    Mutant(
+        "a message type that is in use may begin anew",
+        "return message_type not in (by or self.definitions).message_types and (", "return (", _ANEW,
+    ),
+    Mutant(
+        "whoever publishes by older definitions is told of damage where a type was defined anew",
+        "                self._known.check_definitions()\n            self._check_table(head)\n",
+        "                pass\n            self._check_table(head)\n            self._known and self._known.check_definitions()\n",
+        _ANEW,
+    ),
     Mutant(
         "a process that publishes once reads all that was committed since the checkpoint",
         "_checkpointed_setup(store) or read_setup(store)", "read_setup(store)", ("tests/integration/test_store_requests.py",),

@@ -89,6 +89,18 @@ RECEIVING = (
         _HAND,
     ),
     Mutant(
+        "what a later lease brings waits behind what is in hand, whatever its priority (R66)",
+        "            self._ready = deque(sorted(self._ready, key=_rank_of))\n",
+        "            self._ready = deque(sorted(self._ready, key=lambda each: (each.lease, *_rank_of(each))))\n",
+        _HAND,
+    ),
+    Mutant(
+        "a message without a priority comes before one of priority 0 (R66)",
+        "    return (1 if message.priority is None else -message.priority, message.bookmark)\n",
+        "    return (-(message.priority or 0), message.bookmark)\n",
+        _HAND,
+    ),
+    Mutant(
         "a run is over while something of it is in hand (R135)",
         "known.run_until is None or ledger.leases_in_hand(known, newest=known.lease):\n",
         "known.run_until is None:\n",

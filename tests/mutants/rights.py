@@ -48,7 +48,8 @@ RIGHTS = (
     ),
     Mutant(
         "the table that a message type left behind is not looked at",
-        "            journal.check_message_table(name, message_type.columns)\n", "            pass\n",
+        "            journal.check_message_table(name, message_type.columns, is_unused=now.state.is_unused(name))\n",
+        "            pass\n",
         ("tests/unit/cli/test_apply.py",),
     ),
     Mutant(

@@ -217,8 +217,8 @@ SINKS = (
     ),
     Mutant(
         "a checkpoint of another journal proves batches of this one",
-        'for offset in _committed(checkpoint) if offset["journal"] == view.state.journal_id]',
-        "for offset in _committed(checkpoint)]", _PROVING,
+        'for offset in _offsets_of(checkpoint, newest) if offset["journal"] == view.state.journal_id]',
+        "for offset in _offsets_of(checkpoint, newest)]", _PROVING,
     ),
     Mutant(
         "a lease that holds nothing any more counts as proven",

@@ -12,9 +12,10 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Kind, Removal
 from spark_queue.core.state.dead_letter import DeadLetter
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.letters import standing_letters
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms, queue_status
+from spark_queue.core.state.status import queue_status
 from tests.scenario.script import Words, compare, rows_text
 from tests.scenario.world import World
 
@@ -166,7 +167,7 @@ def _alarms(world: World, words: Words) -> str:
     wanted = {clause.take(): clause.take() for clause in words.clauses()}
     compare(list(found), list(wanted), f"are {found}")
     for subject, text in wanted.items():
-        error = found[subject].error
+        error = found[subject].text
         compare([error] if text in error else [], [error], f"says {error}")
     return "so"
 

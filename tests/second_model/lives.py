@@ -30,6 +30,8 @@ class _Life:
     leased: BitMap64 = field(default_factory=BitMap64)
     removed: BitMap64 = field(default_factory=BitMap64)
     dead: BitMap64 = field(default_factory=BitMap64)
+    #: Those of the dead letters of which the body is gone.
+    lost: BitMap64 = field(default_factory=BitMap64)
     last_lease: int = 0
     proven: set[int] = field(default_factory=set)
     #: Messages that may stand in a sink, with their attempt, by subscription; and the newest number of each.
@@ -95,7 +97,7 @@ class MessageLives:
                     yield f"{len(strangers)} message(s), first {strangers.min()}, that '{source}' still has"
                 life.removed -= rows
             case Kind.REDRIVEN:
-                yield from _ended_before(rows - life.dead, life.removed)
+                yield from _ended_before(rows - (life.dead - life.lost), life.removed | life.lost)
                 life.dead, life.removed = life.dead - rows, life.removed | (rows - life.dead)
             case Kind.REPLICATED:
                 _elsewhere(Stage(record.body_as(Replicated).stage), life, rows)
@@ -115,14 +117,16 @@ class MessageLives:
 
     def _removed(self, record: Record, life: _Life, rows: BitMap64) -> Iterator[str]:
         dead = record.reason in DEAD_LETTER_REASONS
-        # A dead letter may end once more: taken back by a late proof, or purged. Nothing else ends twice.
-        yield from _ended_before(rows, life.removed | life.dead if dead else life.removed)
+        # A dead letter may end once more: taken back by a late proof, purged, or lost. Nothing else ends twice.
+        ended = life.lost if record.reason == Removal.LOST else life.dead
+        yield from _ended_before(rows, life.removed | ended if dead else life.removed)
         life.leased -= rows
         if dead:
             life.dead |= rows
         else:
             life.dead -= rows
             life.removed |= rows
+        life.lost = life.lost | rows if record.reason == Removal.LOST else life.lost - rows
 
 
 #: Kinds that no record may have for messages while nobody knows whether they stand in a sink (R123).

@@ -5,7 +5,7 @@ Journal, log of the table, meaning of its commits, copies and losses are the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from spark_queue.journal.file_columns import from_text
 from spark_queue.journal.opening import opened
 from spark_queue.journal.store import Store
 from spark_queue.protocol import wire
+from spark_queue.receiver.message import Settlement
 from tests.simulation import simulated_table
 from tests.simulation.bucket import Bucket, SimulatedStore
 from tests.simulation.coordinator import QUEUE
@@ -30,6 +31,7 @@ from tests.simulation.loop_driver import Client, Driver, Steps
 from tests.simulation.loop_node import START_MS, HeardCall
 from tests.simulation.loop_world import TYPE
 from tests.simulation.table_people import TABLE, WrittenTable
+from tests.simulation.table_receiver import TableReceiver
 
 #: Where the table's bucket is.
 LAKE = "sim://lake"
@@ -77,6 +79,8 @@ class TablePeople(Client):
             self.table.restore()
         elif draw < 0.72 and self._drops and not self.table.is_anew:
             yield from self._make_anew()
+        elif draw < 0.75:
+            yield from self._give_up()
         elif self._careful:
             yield from self._clean_up()
         else:
@@ -91,6 +95,14 @@ class TablePeople(Client):
                 self.table.vacuum(kept, is_excuse=False)
                 return
             yield
+
+    def _give_up(self) -> Steps:
+        """Let queues go on that are set aside for files which are gone; where none is, it is refused."""
+        yield from self.ask(commands.GiveUpFiles, message_type=TYPE)
+
+    def begin_to_give_up(self) -> None:
+        """Begin with that, unless something is under way."""
+        self._steps = self._steps or self._give_up()
 
     def _make_anew(self) -> Steps:
         self.table.make_anew()
@@ -107,7 +119,8 @@ class TableDriver(Driver):
     world: FollowedWorld
 
     def _failure(self, pieces: pa.Table) -> str | None:
-        return super()._failure(pieces) or next((f"{path} is gone" for path, rows in self.world.read(pieces) if rows is None), None)
+        found = self.world.read(_pieces_of(pieces))
+        return super()._failure(pieces) or next((f"{path} is gone" for path, rows in found if rows is None), None)
 
 
 class FollowedWorld(DiskWorld):
@@ -126,7 +139,11 @@ class FollowedWorld(DiskWorld):
     def __init__(self, seed: int, *, careful: bool, drops: bool, **about: Any) -> None:
         self._careful, self._drops = careful, drops
         super().__init__(seed, **about)
-        self.drivers = [TableDriver(self, each.name, filter_sql=None) for each in self.drivers]
+        streams: list[Driver] = [TableDriver(self, each.name, filter_sql=None) for each in self.drivers]
+        #: The messages on which a receiver's function ended well, and what was answered to that.
+        self.finished: set[int] = set()
+        self.settlements: list[tuple[int, Settlement]] = []
+        self.drivers = [*streams, TableReceiver(self, "r1")]  # type: ignore[list-item]  # All that a world does with one, it does with the other.
 
     def _create(self) -> None:
         self.lake = Bucket(lambda: START_MS + self.elapsed_ms)
@@ -162,32 +179,34 @@ class FollowedWorld(DiskWorld):
         else:
             super().step()
 
-    def read(self, pieces: pa.Table) -> Iterator[tuple[str, list[int] | None]]:
+    def read(self, pieces: Iterable[replies.Place]) -> Iterator[tuple[str, list[int] | None]]:
         """Yield the file of each piece and the ids of its rows, as an executor reads them; None where the file is not there."""
-        own, texts = self.way(None), pieces.column("columns").to_pylist() if "columns" in pieces.column_names else None
+        own = self.way(None)
         table, journal = folder.of_table(own, f"{LAKE}/{TABLE}"), folder.of_type(own, TYPE)
-        for number, piece in enumerate(pieces.select(["path", "first_row", "rows"]).to_pylist()):
-            text = None if texts is None else texts[number]
-            of_file, place = from_text(text), journal if text is None else table
+        for piece in pieces:
+            of_file, place = from_text(piece.columns), journal if piece.columns is None else table
             try:
-                with opened(place, piece["path"]) as file:
-                    of_file.check(place, piece["path"], file.metadata.num_rows)
+                with opened(place, piece.path) as file:
+                    of_file.check(place, piece.path, file.metadata.num_rows)
                     rows = file.read(columns=of_file.stored(["n"], file.schema_arrow.names), use_threads=False)
             except JournalError as damage:
                 if damage.code != "MESSAGE_FILE_MISSING":
                     raise
-                yield piece["path"], None
+                yield piece.path, None
             else:
                 ids = of_file.filled(rows, "n", pa.int64(), len(rows), lambda: np.arange(0)).to_pylist()
-                yield piece["path"], ids[piece["first_row"] : piece["first_row"] + piece["rows"]]
+                yield piece.path, ids[piece.first_row : piece.first_row + piece.rows]
 
     def note_answer(self, call: HeardCall, reply: wire.AnyReply | None, pieces: pa.Table | None) -> None:
-        """Look whether executors are told the rows that entered under those bookmarks, wherever they stand by now."""
+        """Look whether consumers are told the rows that entered under those bookmarks, wherever they stand by now."""
         super(DiskWorld, self).note_answer(call, reply, pieces)
-        if not isinstance(reply, replies.RowsOf | replies.Granted) or pieces is None:
-            return
+        granted = reply.granted if isinstance(reply, replies.HeldSettled) else reply
+        # A receiver is told places, executors are told pieces.
+        told = list(granted.places) if isinstance(granted, replies.Granted) and pieces is None else []
+        if pieces is not None and isinstance(granted, replies.RowsOf | replies.Granted):
+            told = _pieces_of(pieces)
         self.note_order()
-        for bookmark, (path, found) in zip(pieces.column("bookmark").to_numpy().tolist(), self.read(pieces), strict=True):
+        for bookmark, (path, found) in zip([each.bookmark for each in told], self.read(told), strict=True):
             # Whoever was deposed without knowing it may tell an old place, which VACUUM has taken.
             if found is None and (path in self.people.table.contents and self._may_be_gone(call, path)):
                 continue
@@ -196,6 +215,11 @@ class FollowedWorld(DiskWorld):
 
     def _may_be_gone(self, call: HeardCall, path: str) -> bool:
         return call.node.epoch < self.epoch or set(self.people.table.contents[path]) <= self.people.table.excused
+
+    def note_bodies(self, ids: Mapping[int, int]) -> None:
+        """Look whether a receiver has read the rows that entered under some bookmarks."""
+        self.note_order()
+        self.misread += [f"{found} as {row} by a receiver" for row, found in ids.items() if found != self.order[row]]
 
     def note_order(self) -> None:
         """Read on which rows have entered, by the records."""
@@ -226,6 +250,9 @@ class FollowedWorld(DiskWorld):
         super()._serve()
         if self.threads[-1].is_waiting:
             self.threads[-1].go_on()
+        loop = self.nodes[-1].loop
+        if loop is not None and QUEUE in loop.engine.state.troubles:
+            self.people.begin_to_give_up()
         if not self.people.is_done:
             self.people.go_on()
 
@@ -234,7 +261,14 @@ class FollowedWorld(DiskWorld):
         self.note_order()
         table = self.people.table
         newest = (table.appended_anew or table.appended or [[]])[-1]
-        return self.people.is_done and set(newest) <= set(self.order) and super(DiskWorld, self).is_empty()
+        is_served = self.people.is_done and QUEUE not in self.reigning.troubles
+        return is_served and set(newest) <= set(self.order) and super(DiskWorld, self).is_empty()
+
+
+def _pieces_of(pieces: pa.Table) -> list[replies.Place]:
+    """Return the pieces that executors are told as places."""
+    names = [name for name in replies.Place.__struct_fields__ if name in pieces.column_names]
+    return [replies.Place(**piece) for piece in pieces.select(names).to_pylist()]
 
 
 @contextmanager

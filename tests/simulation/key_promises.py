@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_queue.core.records import Kind, Record, Removal
+from spark_queue.core.records import Kind, Outcomes, Record, Removal
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.promises import rows_of
 
@@ -56,6 +56,9 @@ class _Line:
                 self.sent.update(rows)
             case Kind.REMOVED:
                 self._finish(rows)
+            case Kind.OUTCOMES if record.body_as(Outcomes).final:
+                # A receiver proves nothing.
+                self._finish([row for row in rows if row in self.sent and self.holder.get(row) == lease])
             case Kind.PROVEN | Kind.LAPSED:
                 self._finish([row for row in self.sent if self.holder.get(row) == lease])
             case Kind.UNSUBSCRIBED:

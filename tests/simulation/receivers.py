@@ -123,7 +123,7 @@ class SimulatedReceiver(Consumer):
         messages = [
             Message(
                 self, None, 0, bookmark=row, lease=granted.lease, delivery_count=count, cancel_count=0, is_barrier=lease.is_barrier,  # type: ignore[arg-type]  # Nobody reads its body.
-                key=key_of(row) if is_keyed else None,
+                key=key_of(row) if is_keyed else None, priority=None,
             )
             for row, count in zip(rows, deliveries, strict=True)
         ]  # fmt: skip

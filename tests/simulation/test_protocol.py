@@ -12,8 +12,8 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms
 from tests.second_model.problems import problems
 from tests.simulation.coordinator import QUEUE
 from tests.simulation.key_promises import delivered_out_of_order

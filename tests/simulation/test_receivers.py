@@ -10,8 +10,8 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.records import Kind, Removal
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms
 from spark_queue.errors import LeaseError
 from tests.second_model.problems import problems
 from tests.simulation.coordinator import QUEUE

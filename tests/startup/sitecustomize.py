@@ -1,12 +1,25 @@
-"""Lets each Python that Spark starts load PySpark from where it is installed, which a start of Python does by itself.
+"""What each Python does at first that tests start: `tools/test.sh` puts this directory onto ``PYTHONPATH``.
 
-Spark names its own zip of PySpark before that, and the jar of its core, in which there is nothing for Python. Both are read for
-each task: their directories, thousands of names, by Python code. That took a tenth of the processor time of the tests with Spark.
-`tools/test.sh` puts this directory onto `PYTHONPATH`.
+It loads PySpark from where it is installed, which a start of Python does by itself. Spark names its own zip of PySpark before that,
+and the jar of its core, in which there is nothing for Python. Both are read for each task: their directories, thousands of names,
+by Python code. That took a tenth of the processor time of the tests with Spark.
+
+And it lets a process that is loaded already become the coordinator that was to be started on demand (`warm_coordinators.py`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip")) and "/jars/spark-core" not in entry]
+
+_HERE = "/tests/startup/sitecustomize.py"
+
+# Who starts a coordinator names its own code first: that of a copy has to be loaded.
+_IS_OURS = os.environ["PYTHONPATH"].startswith(f"{__file__.removesuffix(_HERE)}{os.pathsep}")
+
+if _IS_OURS and "WARM_COORDINATORS" in os.environ and sys.orig_argv[1:] == ["-m", "spark_queue.coordinator"]:
+    from tests.startup.handing_over import hand_over
+
+    hand_over(os.environ["WARM_COORDINATORS"])

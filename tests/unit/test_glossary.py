@@ -72,6 +72,24 @@ def test_no_module_or_class_has_a_name_that_is_forbidden(words: Sequence[Sequenc
     assert list(said_otherwise(instead, python_files("spark_queue/"))) == []
 
 
+#: One thing, one word, also in what users read: other phrases for it.
+SAID_ONCE = {
+    "in doubt": r"undecided (batch|attempt)|(batch(es)?|attempt)( of [^.|]*)? (is|are|stays?)( still)? undecided",
+    "file of stores": r"stores'? file\b",
+}
+
+
+@pytest.mark.parametrize("word", SAID_ONCE)
+def test_one_thing_has_one_word_in_texts(word: str) -> None:
+    texts = [*(ROOT / "spark_queue").rglob("*.py"), *(ROOT / "spark_queue").rglob("*.html"), *(ROOT / "docs").rglob("*.md")]
+    said = [
+        path.name
+        for path in [*texts, ROOT / "README.md"]
+        if re.search(SAID_ONCE[word], path.read_text(encoding="utf-8"), re.IGNORECASE)
+    ]
+    assert said == []
+
+
 def test_each_word_is_explained_once(words: Sequence[Sequence[Row]]) -> None:
     glossary, instead = words
     said = [word.lower() for word, *_ in glossary]

@@ -46,6 +46,15 @@ def free_of(work: UnitOfWork, subscription: Subscription) -> BitMap64:
     return work.visible_to_subscription(subscription, before_held(work.ledger, rows))
 
 
+def delayed_of(work: UnitOfWork, subscription: Subscription) -> tuple[int, int | None]:
+    """Count the messages of a run that wait for their time as it ends, and tell when the first of them comes."""
+    rows = work.ledger.rows[State.DELAYED] - work.ledger.due(work.now_ms)
+    if subscription.run_until is not None:
+        rows = below(rows, subscription.run_until)
+    rows = work.visible_to_subscription(subscription, rows)
+    return len(rows), min((due_at_ms for due_at_ms, part in work.ledger.delayed.items() if part.intersect(rows)), default=None)
+
+
 def without_lone(ledger: QueueLedger, rows: BitMap64) -> BitMap64:
     """Return those of `rows` that never failed alone: batches are made of these (DESIGN 15.12)."""
     lone = ledger.lone_failures.at_least(1, rows)

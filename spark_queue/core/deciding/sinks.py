@@ -65,7 +65,7 @@ def prepare(work: UnitOfWork, command: Prepare) -> Prepared:
 
 def landed(work: UnitOfWork, command: Landed) -> Done:
     """Note that an attempt stands in its sink (R126)."""
-    lease = _undecided(work, command)
+    lease = _lease_in_doubt(work, command)
     if lease is None:
         if command.attempt in work.ledger.attempts[command.subscription].fenced:
             raise fenced_refusal(work.ledger, command.subscription, command.attempt)
@@ -82,7 +82,7 @@ def landed(work: UnitOfWork, command: Landed) -> Done:
 
 def fenced(work: UnitOfWork, command: Fenced) -> Done:
     """Note that an attempt never stands in its sink: its lease is an ordinary one again (R127)."""
-    lease = _undecided(work, command)
+    lease = _lease_in_doubt(work, command)
     if lease is not None:
         body = records.Fenced(attempt=command.attempt, table=attempt_of(lease).table, forced=command.forced)
         work.emit(body, lease.rows, of=lease)
@@ -135,7 +135,7 @@ def _take_back(work: UnitOfWork, lease: Lease) -> None:
         resume(work, lease, lease.incarnation, found, call=0, counted=False, vanished_runs=lease.vanished_runs)
 
 
-def _undecided(work: UnitOfWork, command: AttemptCommand) -> Lease | None:
+def _lease_in_doubt(work: UnitOfWork, command: AttemptCommand) -> Lease | None:
     """Return the lease of an attempt that is in doubt; None for one that was decided about."""
     for lease in in_doubt(work.ledger, command.subscription):
         if attempt_of(lease).number == command.attempt:

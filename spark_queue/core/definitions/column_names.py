@@ -6,7 +6,7 @@ said of rows by hand or by a batch function.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from spark_queue import errors
@@ -54,13 +54,14 @@ class ColumnNames:
         """Return the sentence that names the nearest column, or an empty text."""
         return errors.nearest(name, [*self._names.values(), *self._renamed])
 
-    def resolve(self, names: Iterable[str], *, where: str) -> list[str]:
-        """Return the column that each name means, in its own spelling."""
+    def resolve(self, names: Iterable[str], *, where: str, nearest: Callable[[str], str] | None = None) -> list[str]:
+        """Return the column that each name means, in its own spelling; `nearest` makes a hint as the method of that name does."""
         meant: dict[str, str] = {}
         for name in names:
             column = self.find(name)
             if column is None:
-                raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=self.nearest(name), columns=str(self))
+                hint = (nearest or self.nearest)(name)
+                raise CallerError("UNKNOWN_COLUMN", where=where, column=name, nearest=hint, columns=str(self))
             if column in meant:
                 raise CallerError("COLUMN_TWICE", where=where, column=column, first=meant[column], second=name)
             meant[column] = name

@@ -271,7 +271,10 @@ class QueueDefinition:
     max_deliveries: int = key(parse_limit, 0, "Deliveries after which a returned message is a dead letter; 0 for none (R54).")
     max_cancels: int = key(parse_limit, 0, "Times that a message may be returned by cancel; 0 for no limit (R55).")
     retry_backoff: Backoff | None = key(  # noqa: RUF009 - it gives a field.
-        parse_backoff, None, 'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2.'
+        parse_backoff,
+        None,
+        'Delay of a cancel that names none: "30s", or "1s..5m x2", growing by factor 2. Without it there is none, and what fails '
+        "alone waits as by 1s..5m x2.",
     )
     filter: str | None = text("SQL expression: only messages that match it enter the queue (R65).")
     priority: str | None = text("SQL expression: highest first, the oldest first within a value; NULL comes last (R66).")

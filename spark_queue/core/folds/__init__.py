@@ -125,6 +125,7 @@ def _set_aside_by_record(state: JournalState, record: Record) -> None:
         state.queues.pop(queue, None)
         state.unanswered.pop(queue, None)
         state.troubles[queue] = set_aside(queue, f"{record.body_as(SetAside).error}.")
+        state.set_aside_ms[queue] = record.at_ms
 
 
 def _of_files(state: JournalState, record: Record) -> None:

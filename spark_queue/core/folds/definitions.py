@@ -87,7 +87,7 @@ def _begun(state: JournalState, queue: QueueDefinition, old: QueueLedger | None,
     if old is not None:
         ledger.next_lease, ledger.attempts = old.next_lease, old.attempts
         ledger.subscriptions = old.subscriptions
-        ledger.paused = old.paused
+        ledger.paused_since_ms = old.paused_since_ms
         # Of a queue of another message type the others could not be evaluated.
         known = old.subscriptions.values()
         asked = {text for each in known for text in (each.filter, *state.definitions.row_filters(each.principal, queue.name))}

@@ -13,7 +13,7 @@ from spark_queue.core.state.ledger import QueueLedger
 def paused(ledger: QueueLedger, record: Record) -> None:
     """Let a queue grant nothing from now on; in an alarm, a subscription a lone message at a time."""
     if record.reason == PauseReason.USER:
-        ledger.paused = True
+        ledger.paused_since_ms = record.at_ms
         return
     subscription = ledger.subscriptions[str(record.subscription)]
     probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
@@ -26,7 +26,7 @@ def paused(ledger: QueueLedger, record: Record) -> None:
 def unpaused(ledger: QueueLedger, record: Record) -> None:
     """End its pauses, or only the alarm of a subscription."""
     if record.reason == UnpauseReason.USER:
-        ledger.paused = False
+        ledger.paused_since_ms = None
     for name in ledger.subscriptions if record.subscription is None else (record.subscription,):
         ledger.subscriptions[name].suspects.clear()
         ledger.subscriptions[name].alarm, ledger.subscriptions[name].idle_failures = None, 0

@@ -160,6 +160,8 @@ class FollowedTable:
         self.last = _last_read(begun)
         #: Whether the files of that version are still to enter.
         self.begins_with_files = begun.beginning
+        #: The version whose files entered first, whichever commits they are of; None where only later commits enter.
+        self.stood_at = begun.version if begun.beginning else None
         #: Decoded paths of all files that commits have added since, whether they entered or not.
         self.added: set[str] = set()
         #: Those of them in which messages stand, and the first bookmark of each: without those that were copied or let go.
@@ -219,6 +221,7 @@ class FollowedTable:
         if (body.version, body.token) != self.last:
             self.from_version, self.from_token, self.from_ms = body.version, body.token, body.committed
         self.last, self.begins_with_files = _last_read(body), body.beginning
+        self.stood_at = body.version if body.beginning else self.stood_at
         self.table_id, self.retention_ms, self.stopped = body.id, body.retention, None
         self.removed = {path: at_ms for path, at_ms in body.removed if path in self.entered}
 

@@ -36,7 +36,7 @@ def begun(record: Record, incarnation: Incarnation) -> Attempt:
 
 
 def in_doubt(ledger: QueueLedger, subscription: str | None = None) -> Iterator[Lease]:
-    """Yield the leases with an undecided attempt, or those of one subscription, which has one at most."""
+    """Yield the leases with an attempt in doubt, or those of one subscription, which has one at most."""
     for lease in ledger.leases.values():
         if lease.is_in_doubt and subscription in (None, lease.subscription):
             yield lease

@@ -44,6 +44,8 @@ class JournalState:
         #: Queues that are set aside, and why: their messages cannot be read, since a message file is not whole, or something
         #: raised. Everything else goes on without them.
         self.troubles: dict[str, JournalError] = {}
+        #: Since when they are, in milliseconds, as far as a record tells.
+        self.set_aside_ms: dict[str, int] = {}
         #: Requests to a file that is not whole, by queue.
         self.unanswered: dict[str, TraitRequest] = {}
         #: Faults of the fold that have no record yet, by queue.
@@ -93,6 +95,11 @@ class JournalState:
     def refused_of(self, request: str) -> list[RefusedRows]:
         """Return the messages of which a request was refused an outcome."""
         return self.requests.refused_of(request)
+
+    def is_unused(self, message_type: str, *, by: Definitions | None = None) -> bool:
+        """Return whether definitions, by default those that hold, lack a message type of which no message entered."""
+        known = self.message_types.get(message_type)
+        return message_type not in (by or self.definitions).message_types and (known is None or not known.entered_until)
 
     def ledger(self, queue: str) -> QueueLedger:
         """Return a queue's ledger."""

@@ -85,8 +85,8 @@ class QueueLedger:
         self.clashing = BitMap64()
         self.clash: Alarm | None = None
         self.dead_letters = DeadLetterIndex()
-        #: Whether nothing is granted until somebody says so.
-        self.paused = False
+        #: Since when nothing is granted until somebody says so; None where that is not so.
+        self.paused_since_ms: int | None = None
         self.selection = Selection()
         #: Messages on which an expression failed, from the record that brought them until the one that counts them.
         self.failing = BitMap64()
@@ -109,13 +109,18 @@ class QueueLedger:
         return self.ownership.instance != ""
 
     @property
+    def paused(self) -> bool:
+        """Whether nothing is granted until somebody says so."""
+        return self.paused_since_ms is not None
+
+    @property
     def depth(self) -> int:
         """Messages in the queue: entered and not removed, and owned here."""
         return sum(len(self.rows[state]) for state in OWNED_HERE)
 
     @property
     def standing(self) -> BitMap64:
-        """All messages that are in the queue, may come back to it, or hold their key in an at-most-once lease."""
+        """All messages that are in the queue, may come back to it, or are in an at-most-once lease, where they hold their key."""
         return BitMap64.union(self.entered - self.rows[State.REMOVED], *map(self.outstanding, self.leases.values()))
 
     def open_lease(self, subscription: Subscription) -> Lease | None:

@@ -47,7 +47,8 @@ function label(root) {
 }
 
 function put(part, next) {
-  const place = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const active = part.contains(document.activeElement) ? document.activeElement : null;
+  const place = active?.getAttribute("href"), command = active?.matches("input.command") ? active : null;
   const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
   const opened = [...part.querySelectorAll("details")].map((each) => each.open);
   part.replaceChildren(...next.childNodes);
@@ -57,6 +58,11 @@ function put(part, next) {
   if (place) {
     const again = [...part.querySelectorAll("a")].find((each) => each.getAttribute("href") === place);
     if (again) { again.focus({ preventScroll: true }); }
+  }
+  if (command) {
+    // A command that somebody is about to copy stays chosen.
+    const again = [...part.querySelectorAll("input.command")].find((each) => each.value === command.value);
+    if (again) { again.focus({ preventScroll: true }); again.setSelectionRange(command.selectionStart, command.selectionEnd); }
   }
   tell();
 }
@@ -73,7 +79,10 @@ async function swap() {
   for (const part of fresh && location.href === address ? parts : []) {
     const next = fresh.getElementById(part.id);
     const active = document.activeElement;
-    const isUsed = part.contains(active) && (active.matches("input, select, textarea") || getSelection().toString() !== "");
+    // A text that somebody has chosen is about to be copied; a command stays chosen, see put.
+    const chosen = getSelection();
+    const isChosen = part.contains(chosen.anchorNode) && chosen.toString() !== "";
+    const isUsed = !active?.matches("input.command") && (isChosen || (part.contains(active) && active.matches("input, select, textarea")));
     const opened = [...part.querySelectorAll("details")].map((each) => each.open);
     if (next) { next.querySelectorAll("details").forEach((each, index) => { each.open = opened[index] || each.open; }); }
     if (next && !isUsed && part.hasAttribute("data-live") && next.innerHTML !== part.innerHTML) { put(part, next); }

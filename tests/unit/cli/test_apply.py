@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spark_queue import Journal
 from spark_queue.core import commands
+from spark_queue.core.definitions import parsing
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import make_plan, publish
 from tests.unit.cli.conftest import TOML
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.dashboard_world import DEFINITIONS, DashboardWorld
@@ -84,7 +87,12 @@ def test_apply_refuses_what_the_coordinator_would_refuse(sparkq: Terminal, journ
 def test_a_dry_run_looks_at_the_table_that_a_message_type_left_behind(
     sparkq: Terminal, journal: Journal, definitions: Path
 ) -> None:
-    open_journal(journal.store).create_message_table("note", "id BIGINT")
+    """With a message in it: without one its columns would give way."""
+    opened = open_journal(journal.store)
+    opened.create_message_table("note", "id BIGINT")
+    older = parsing.parse({"message_types": {"note": {"columns": "id BIGINT", "topics": ["NOTES"]}}})
+    plan = make_plan(journal.store, older, message_type="note", topic="NOTES", expires_after_ms=None)
+    publish(plan, opened.journal_id, older, pa.table({"id": [1]}))
     added = '[message_types.note]\ncolumns = "id {}"\ntopics = ["NOTES"]\n'
     told = {}
     for column in ("BIGINT", "DOUBLE"):

@@ -84,8 +84,8 @@ def test_a_batch_in_doubt_fails_a_run_once_nobody_works_on_it(sparkq: Terminal, 
     world.commit()
     told = sparkq("check", world.journal.path, "BILLING")
     assert told.code == 3
-    assert "Undecided: attempt 1 of subscription 'east' at 's3://b/booked'." in told.out
-    assert sparkq("check", world.journal.path, "BILLING", "--json").json["undecided"] == [
+    assert "In doubt: attempt 1 of subscription 'east' at 's3://b/booked'." in told.out
+    assert sparkq("check", world.journal.path, "BILLING", "--json").json["in_doubt"] == [
         {"subscription": "east", "attempt": 1, "table": "s3://b/booked"}
     ]
 

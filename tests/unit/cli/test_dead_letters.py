@@ -132,7 +132,7 @@ def test_what_cannot_be_meant_is_refused_by_name(sparkq: Terminal, world: Dashbo
         said = sparkq("redrive", world.journal.path, "BILLING", *given)
         assert (said.code, "[BAD_VALUE]" in said.err, given[1] in said.err) == (1, True, True)
     said = sparkq("dead-letters", world.journal.path, "BILLING", "--since", "2026-02-03T10:00:00")
-    assert "[TIMESTAMP_AMBIGUOUS]" in said.err
+    assert "[TIMESTAMP_AMBIGUOUS] Timestamp '2026-02-03T10:00:00' of --since has no offset" in said.err
     with pytest.raises(CallerError, match="TIMESTAMP_AMBIGUOUS"):
         world.journal.queue("BILLING").redrive(since=datetime(2026, 1, 1))  # noqa: DTZ001 - as said by the test.
 

@@ -84,6 +84,20 @@ def test_peek_names_a_column_that_it_cannot_show(sparkq: Terminal, journal: Jour
     assert text in sparkq("peek", journal.path, "WORK", "--columns", columns).err
 
 
+def test_peek_names_the_view_that_has_a_column(sparkq: Terminal, tmp_path: Path) -> None:
+    """Of a dead letter the reason stands with the queue that it left, also where somebody looks into the queue that it went to."""
+    queues = {"WORK": {"underlying_topic": "EVENTS", "dead_letter_queue": "FAILED"}, "FAILED": {"message_type": "json"}}
+    definitions = {"message_types": {"json": {"topics": ["EVENTS"]}}, "queues": queues}
+    path = Journal.create(str(tmp_path / "letters"), definitions).path
+    for queue, column, says in (
+        ("FAILED", "reason", "View 'dead_letters' of queue 'WORK' has it."),
+        ("WORK", "Error", "View 'dead_letters' of queue 'WORK' has it."),
+        ("WORK", "queue_depth", "View 'status' of queue 'WORK' has it."),
+        ("WORK", "valeu", "Did you mean 'value'?"),
+    ):
+        assert f"in view 'messages'. {says} Columns:" in sparkq("peek", path, queue, "--columns", column).err
+
+
 def test_explain_tells_one_message_as_text_and_as_json(sparkq: Terminal, journal: Journal) -> None:
     journal.publish([{"item": "pear", "amount": 1}, {"item": "fig", "amount": 2}], topic="LINES")
     told = sparkq("explain", journal.path, "WORK", 1).out

@@ -182,7 +182,7 @@ def test_rows_that_fill_their_commits_are_followed_by_no_empty_one(sparkq: Termi
 @pytest.mark.parametrize(
     ("at", "reason"),
     [
-        ("never", "Failed to parse string: 'never' as a scalar of type timestamp[us]. Correct"),
+        ("never", "Failed to parse string: 'never' as a scalar of type TIMESTAMP_NTZ. Correct"),
         ("2026-10-25 02:30:00", "CEST == 2026-10-25 00:30:00.000000 UTC or 2026-10-25 02:30:00.000000 CET == "),
         ("2026-03-29 02:30:00", "is in a gap between 2026-03-29 02:00:00 CET and 2026-03-29 03:00:00 CEST"),
     ],
@@ -193,7 +193,7 @@ def test_times_that_a_zone_cannot_tell_are_refused_by_name(sparkq: Terminal, tmp
     journal = Journal.create(str(tmp_path / "journal"), {"message_types": types})
     (tmp_path / "lines.csv").write_text(f"amount,at\n1,2026-01-31 08:00:00\n2,2026-01-31T08:00:00Z\n3,{at}\n")
     refused = publish(sparkq, journal, tmp_path / "lines.csv", "--timezone", "Europe/Berlin")
-    assert "[COLUMN_TYPE_MISMATCH] Column 'at' of message type 'line' is string in row 2" in refused.err
+    assert "[COLUMN_TYPE_MISMATCH] Column 'at' of message type 'line' is STRING in row 2" in refused.err
     assert reason in refused.err
     assert f"Row 2 of this commit is row 3 of '{tmp_path / 'lines.csv'}'." in refused.err
 
@@ -476,7 +476,7 @@ def test_numbers_of_parquet_are_times_too(sparkq: Terminal, times: Journal, tmp_
         ("1706695200.0000001", "1706695200.0000001 has a fraction of a microsecond"),
         ("99999999999999", "99999999999999 is outside of the years 1 to 9999"),
         ("9" * 30, "is outside of the years 1 to 9999"),
-        ("true", "bool"),
+        ("true", "BOOLEAN"),
     ],
 )
 def test_a_number_that_is_no_time_is_refused(sparkq: Terminal, times: Journal, tmp_path: Path, value: str, text: str) -> None:

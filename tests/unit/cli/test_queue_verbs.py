@@ -228,3 +228,15 @@ def test_prove_tells_what_the_proof_did(
     done = sparkq("prove", journal.path, "checkpoint")
     assert (done.code, done.out) == (0, f"Queue 'WORK', subscription 's', lease 7: {says}\n")
     assert sparkq("prove", journal.path, "checkpoint", "--json").json == {"leases": [asdict(proven)]}
+
+
+def test_prove_has_an_exit_code_of_its_own_where_there_is_nothing_to_prove(
+    sparkq: Terminal, journal: Journal, tmp_path: Path
+) -> None:
+    """A scheduler may take it for a skipped task; a checkpoint of something else stays a failure."""
+    nothing = sparkq("prove", journal.path, tmp_path / "checkpoint")
+    assert (nothing.code, "[NOTHING_TO_PROVE]" in nothing.err, nothing.out) == (4, True, "")
+    for folder in ("commits", "offsets"):
+        (tmp_path / "checkpoint" / folder).mkdir(parents=True)
+        (tmp_path / "checkpoint" / folder / "0").write_text("v1")
+    assert sparkq("prove", journal.path, tmp_path / "checkpoint").code == 1

@@ -69,7 +69,7 @@ def test_nothing_said_is_no_outcome() -> None:
         ({"bookmark": [1], "outcome": ["acknowlege"]}, "'acknowlege' is no outcome. Did you mean 'acknowledge'"),
         ({"bookmark": [1, 2], "outcome": ["expire", None]}, r"column 'outcome' has 1 NULL"),
         ({"bookmark": [1, None], "outcome": ["expire", "expire"]}, r"column 'bookmark' has 1 NULL"),
-        ({"bookmark": ["x"], "outcome": ["expire"]}, "column 'bookmark' is string"),
+        ({"bookmark": ["x"], "outcome": ["expire"]}, "column 'bookmark' is STRING"),
         ({"bookmark": [1], "outcome": ["expire"], "retry_after": [1.0]}, "retry_after has a meaning with 'cancel' only"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [-1.0]}, "retry_after is negative"),
         (

@@ -81,5 +81,5 @@ def test_an_alarm_that_comes_by_time_is_told_though_nothing_happens(caplog: pyte
         scenario.run("fenced Q/s 1")
         bell.ring(state, ["Q"], now_ms=scenario.world.now_ms + 120_002)
     begins, ends = caplog.messages
-    assert begins.startswith("ALARM: queue 'Q': [SINK_UNDECIDED] Attempt 1 of subscription 's'")
+    assert begins.startswith("ALARM: queue 'Q': [SINK_STILL_IN_DOUBT] Attempt 1 of subscription 's'")
     assert ends == "The alarm about the sink of subscription 's' of queue 'Q' is over."

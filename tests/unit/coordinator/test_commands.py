@@ -105,7 +105,8 @@ def test_new_definitions_whose_reply_was_lost_make_no_table_again(world: World, 
     """Beside a table of which something is wrong, and which they leave as it is."""
     made: list[str] = []
 
-    def create(name: str, _columns: str) -> None:
+    def create(name: str, _columns: str, *, is_unused: bool) -> None:
+        assert not is_unused
         made.append(name)
         if name == "json":
             raise JournalError("JOURNAL_MISMATCH", expected="one", path="/journal", found="another")
@@ -217,11 +218,12 @@ def test_every_table_is_checked_before_the_first_is_changed(world: World, monkey
     """Definitions are taken as a whole or not at all: of refused ones no column stays behind."""
     made: list[str] = []
 
-    def check(name: str, _columns: str) -> None:
+    def check(name: str, _columns: str, *, is_unused: bool) -> None:
+        assert is_unused
         if name == "z":
             raise ConfigError("MESSAGE_TYPE_CHANGED", message_type=name, reason="it holds others")
 
-    monkeypatch.setattr(world.journal, "create_message_table", lambda name, _: made.append(name))
+    monkeypatch.setattr(world.journal, "create_message_table", lambda name, *_, **__: made.append(name))
     monkeypatch.setattr(world.journal, "check_message_table", check)
     types = {name: {"columns": "id BIGINT", "topics": [name.upper()]} for name in ("a", "z")}
     reply = world.ask(commands.Apply, definitions={**DEFINITIONS, "message_types": {**DEFINITIONS["message_types"], **types}})

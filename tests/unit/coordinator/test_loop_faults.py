@@ -18,7 +18,7 @@ from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.deciding.unit_of_work import UnitOfWork
 from spark_queue.core.records import Body, Decided, Kind, Paused, Record
 from spark_queue.core.retention import Retention
-from spark_queue.core.state import status
+from spark_queue.core.state import findings
 from spark_queue.core.state.faults import FaultError
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -235,7 +235,7 @@ def test_how_long_to_wait_for_calls_may_raise_too(two: World, monkeypatch: pytes
 
 def test_an_alarm_that_cannot_be_told_sets_its_queue_aside(two: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", status.alarms))
+    monkeypatch.setattr("spark_queue.coordinator.alarm_bell.alarms", raising_of("WORK", findings.alarms))
     other = Planner(two, queue="OTHER")
     two.ask(commands.Pause, queue="WORK")
     assert other.next().messages == 3

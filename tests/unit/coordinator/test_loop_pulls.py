@@ -12,8 +12,9 @@ from spark_queue.core import commands, engine, records, replies
 from spark_queue.core.deciding.instances.replicating import Pulled
 from spark_queue.core.definitions.definition import Definitions, Disagreement
 from spark_queue.core.records import Emit
-from spark_queue.core.state.alarm import Alarm
-from spark_queue.core.state.status import alarms, queue_status
+from spark_queue.core.state.findings import QueueFinding, alarms
+from spark_queue.core.state.sparkq_command import SparkqCommand
+from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CoordinatorError, JournalError
 from spark_queue.ports import PulledFile, PulledFiles
 from spark_queue.protocol import wire
@@ -168,8 +169,10 @@ def test_what_breaks_a_rule_is_an_alarm_by_peer_and_rule() -> None:
     pull(world, state.definitions, 8, told[1:])
     pull(world, state.definitions, 9)
     assert alarms(state, state.queues["WORK"]) == {
-        "R113.3 and peer 'virginia'": Alarm(
-            error="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken", since_ms=since_ms
+        "R113.3 and peer 'virginia'": QueueFinding(
+            text="its definition and that of peer 'virginia' break R113.3: R113.3 is broken. R113.3 is broken",
+            since_ms=since_ms,
+            command=SparkqCommand("peers check"),
         )
     }
     (shown,) = (queue_status(state, "WORK", now_ms=since_ms).alarm,)

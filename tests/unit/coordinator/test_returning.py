@@ -12,7 +12,7 @@ from spark_queue.coordinator.inbox import Call
 from spark_queue.core import commands, replies
 from spark_queue.core.deciding.instances.replicating import News, Pulled
 from spark_queue.core.records import Kind, Replicated
-from spark_queue.core.state.status import alarms
+from spark_queue.core.state.findings import alarms
 from spark_queue.errors import CallerError
 from spark_queue.protocol import wire
 from spark_queue.replication.exchange import ApplyPulled, Heard, HeardPeer
@@ -79,7 +79,7 @@ def test_who_was_away_delivers_once_each_peer_knows_that_it_is_back_and_was_pull
     assert not delivers(world)
     assert returning(world) == [{"on": True}]
     (alarm,) = alarms(world.loop._engine.state, world.loop._engine.state.queues["WORK"]).values()
-    assert "sparkq return" in alarm.error
+    assert "sparkq return" in alarm.text
     seen.told = Heard(own_number=12)
     world.loop, world.journal = world.reign()
     seen.peers = {"virginia": HeardPeer(seen_own=11)}

@@ -59,7 +59,6 @@ SAMPLES: dict[type[commands.Command], dict[str, Any]] = {
     commands.ReturnWithout: {"peer": "B"},
     commands.Restored: {"origin": "o"},
     wire.Nudge: {"message_type": "json"},
-    wire.LookForFiles: {"message_type": "json"},
     wire.AwaitPublish: {"message_type": "json", "after_version": 0, "wait_ms": 0},
     wire.Stop: {},
     wire.AskPeers: {},
@@ -115,7 +114,7 @@ def test_the_right_of_each_command() -> None:
     """R12: what may be asked by whom, once more, since a command that says nothing needs the highest right."""
     of = {right: {each.__name__ for each in SAMPLES if each.right == right} for right in (*RIGHTS, None)}
     of_planners = "DrawIncarnation Attach Next Rows RowsTaken Renew Leave SettleHeld StartRun EndRun Prove Prepare".split()
-    of_planners += ["AwaitPublish", "LookForFiles"]
+    of_planners += ["AwaitPublish"]
     assert of[READ] == set(of_planners)
     by_hand = "Settle SettleWhere Purge FindDeadLetters Redrive Unsubscribe Pause Unpause".split()
     assert of[CHANGE] == {*by_hand, "Landed", "Fenced", "SinkUnreadable", "FindAttempts"}

@@ -6,8 +6,9 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core.records import Kind
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms, queue_status
+from spark_queue.core.state.status import queue_status
 from spark_queue.verification.state_digest import digest
 from tests.scenario import run_scenario
 from tests.unit.core.failing_query import FailingQuery, begin
@@ -135,6 +136,6 @@ start p1
     )
     ledger = scenario.world.state.queues["Q"]
     (alarm,) = alarms(scenario.world.state, ledger).values()
-    assert (alarm.error, alarm.probe_at_ms) == ("subscription 's1' gave up barrier 0: boom", None)
+    assert (alarm.text, alarm.pauses) == ("subscription 's1' gave up barrier 0: boom", False)
     scenario.run("planner p3 Q/s1\nnext p3 limit=1\nnext p3 limit=1\nnext p3 limit=1")
     assert alarms(scenario.world.state, ledger) == {}

@@ -118,6 +118,6 @@ def test_an_attempt_about_which_nobody_decides_is_an_alarm_once_its_stream_had_t
     assert status(scenario, "Q").alarm is None
     scenario.run("tick 1s")
     told = str(status(scenario, "Q").alarm)
-    assert "[SINK_UNDECIDED] Attempt 1 of subscription 's' of queue 'Q' to append to 'booked' is in doubt" in told
+    assert "[SINK_STILL_IN_DOUBT] Attempt 1 of subscription 's' of queue 'Q' to append to 'booked' is in doubt" in told
     scenario.run("fenced Q/s 1\ntick 1s")
     assert status(scenario, "Q").alarm is None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from spark_queue import Journal
@@ -20,6 +21,7 @@ from spark_queue.journal.control_log import DeltaControlLog
 from spark_queue.journal.creation import create_journal
 from spark_queue.journal.entering import PreparedTraits, Sequencer
 from spark_queue.journal.open import open_journal
+from spark_queue.journal.publisher import make_plan, publish
 from tests.deciding import claim, leased, started
 
 #: What must never become an element of a page, wherever it stands.
@@ -76,7 +78,10 @@ class DashboardWorld:
 
     def publish(self, count: int, minute: float, *, topic: str = "ORDERS", item: str = "kettle") -> None:
         """Publish rows in one commit, and let them enter."""
-        self.journal.publish([{"item": item, "amount": number % 10} for number in range(count)], topic=topic)
+        rows = pa.Table.from_pylist([{"item": item, "amount": number % 10} for number in range(count)])
+        now = self.engine.state.definitions
+        plan = make_plan(self.journal.store, now, message_type="order", topic=topic, expires_after_ms=None)
+        publish(plan, self.opened.journal_id, now, rows, clock=PastClock(self.at(minute)))
         self._entrance.admit("order", now_ms=self.at(minute))
 
     def attach(self, queue: str, subscription: str, minute: float, *, backlog: int = 1_000) -> None:

@@ -6,7 +6,7 @@ import os
 import shutil
 
 #: Tests that drive it, in tests/acceptance.
-IN_A_BROWSER = ("test_dashboard.py", "test_page_layout.py", "test_page_scale.py", "test_tasks.py")
+IN_A_BROWSER = ("test_dashboard.py", "test_page_layout.py", "test_page_scale.py", "test_pictures.py", "test_tasks.py")
 
 
 def chromium() -> str | None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from spark_queue.clock import SystemClock
-from spark_queue.core.state.status import NOT_ENDED_MS
+from spark_queue.core.state.findings import NOT_ENDED_MS
 from tests.unit.cli.sparkq import Terminal
 from tests.unit.dashboard.asking import asker_of, following
 from tests.unit.dashboard.dashboard_world import MINUTE_MS, DashboardWorld
 
-ALARM = "40 message(s) are in leases that ran out, and no coordinator runs to end them: the consumer of subscription 'east'"
+ALARM = "40 messages are in leases that ran out, and no coordinator runs to end them: the consumer of subscription 'east'"
 
 
 def hung(place: Path, *, granted_ago_ms: int) -> DashboardWorld:

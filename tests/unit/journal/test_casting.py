@@ -14,7 +14,7 @@ import pytest
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CallerError
 from spark_queue.journal.rows import to_arrow
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.stored_rows import cast_column
 
 NAIVE = dt.datetime(2024, 5, 1)  # noqa: DTZ001  # That is the point.
@@ -58,11 +58,13 @@ def struct(**kinds: pa.DataType) -> pa.DataType:
 @pytest.mark.parametrize(
     ("column", "wanted", "reason"),
     [
-        (pa.array([1.25, 1.239]), MONEY, "double in row 1.*data loss"),
+        (pa.array([1.25, 1.239]), MONEY, "DOUBLE in row 1.*data loss"),
         (pa.array([{"price": 1.239}]), struct(price=MONEY), "data loss"),
         (pa.array([0, 5]), pa.bool_(), "row 1.*value: 5"),
         (pa.array([1e300]), pa.float32(), "stored as inf"),
         (pa.array([0.123456789]), pa.float32(), "0.123456789 would be stored as 0.12345679"),
+        (pa.array(["1", "17850.0"]), pa.int64(), r"row 1.*'17850.0' is written as a float.*dtype=\"Int64\""),
+        (pa.array(["x", "17850.0"]), pa.int64(), "row 0.*'x' is no whole number"),
         (pa.array(["1e400"]), pa.float64(), "1e400 would be stored as inf"),
         (pa.array(["1e-400"]), pa.float64(), "1e-400 would be stored as 0.0"),
         (pa.array(["9007199254740993"]), pa.float64(), "9007199254740992"),

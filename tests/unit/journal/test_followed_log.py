@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from spark_queue.journal.message_file import MessageFiles
 from spark_queue.journal.schema import user_schema
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_look import completed, look, look_further
+from spark_queue.journal.table_snapshot import adds_at, protocol_at
 
 
 class Table:
@@ -241,6 +243,25 @@ def test_features_that_are_not_known_are_told_from_those_that_change_nothing(
     commits = [entry.commit for entry in log.tail(0) if entry.commit is not None]
     assert commits[0].unsupported is None
     assert reason in str(commits[1].unsupported)
+
+
+def test_a_feature_that_only_a_checkpoint_of_json_tells_is_not_passed_over(table: Table) -> None:
+    """R147: the entry that brought it was cleaned away, as a table does by itself."""
+    actions = [json.loads(line) for line in table.entry(0).read_text(encoding="utf-8").splitlines()]
+    known = [action for action in actions if "commitInfo" not in action]
+    features = {
+        "readerFeatures": ["v2Checkpoint", "vacuumProtocolCheck"],
+        "writerFeatures": ["v2Checkpoint", "vacuumProtocolCheck"],
+    }
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    whole = [{"checkpointMetadata": {"version": 0}}, protocol, *(action for action in known if "protocol" not in action)]
+    checkpoint = table.entry(0).with_name(f"{0:020d}.checkpoint.{uuid.uuid4()}.json")
+    checkpoint.write_text("\n".join(map(json.dumps, whole)), encoding="utf-8")
+    table.write(1, {"txn": {"appId": "a", "version": 1}})
+    table.entry(0).unlink()
+    folder = of_table(table.own, str(table.path))
+    assert protocol_at(folder, None) == protocol["protocol"]
+    assert [add["path"] for add in adds_at(folder, 1)] == [action["add"]["path"] for action in known if "add" in action]
 
 
 def test_a_link_out_of_the_table_is_not_followed(table: Table, tmp_path: Path) -> None:

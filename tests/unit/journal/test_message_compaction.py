@@ -22,7 +22,7 @@ from spark_queue.journal.log_entry import read_entry
 from spark_queue.journal.message_table import lacks
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.journal.publisher import publish
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.store import messages_key
 from spark_queue.verification.state_digest import digest
 from tests.records import detail_of
@@ -315,5 +315,5 @@ def test_columns_that_somebody_changes_in_the_table_keep_their_values(
     if change == "dropped":
         assert lacks(disk.store, disk.journal_id, "order", "id BIGINT, item STRING") == ["item"]
     else:
-        with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED.*'item' is stored as binary"):
+        with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED.*'item' is stored as BINARY"):
             lacks(disk.store, disk.journal_id, "order", "id BIGINT, item STRING")

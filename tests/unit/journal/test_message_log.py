@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
 from spark_queue.journal.publisher import commit_staged, publish
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store import Store, messages_key
 from spark_queue.ports import MessageLogEntry, PulledFiles

@@ -151,8 +151,8 @@ def test_appended_columns_gives_new_nullable_columns_only() -> None:
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [
-        ("id INT", "column 'id' is stored as int64, but declared as int32"),
-        ("id BIGINT NOT NULL", "declared as int64 NOT NULL"),
+        ("id INT", "column 'id' is stored as BIGINT, but declared as INT"),
+        ("id BIGINT NOT NULL", "declared as BIGINT NOT NULL"),
         ("id BIGINT, note STRING NOT NULL", "new column 'note' is NOT NULL"),
     ],
 )

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.numbers import Counts
 from spark_queue.core.bitmaps.order_key import OrderKeys
+from spark_queue.core.bitmaps.priority import Priorities
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.message_files.origins import OriginNames, Origins
 from spark_queue.core.message_files.segment import Segment
@@ -78,7 +79,7 @@ def test_pieces_are_what_counting_row_by_row_gives(
     assert [tuple(row.values()) for row in table.to_pylist()] == by_row(segments, rows, deliveries, cancels)
     places = cut_places(segments, BitMap64(rows), deliveries, cancels)
     assert [structs.astuple(place) for place in places] == [
-        (*row, None, None) for row in by_row(segments, rows, deliveries, cancels)
+        (*row, None, None, None) for row in by_row(segments, rows, deliveries, cancels)
     ]
 
 
@@ -91,6 +92,17 @@ def test_places_have_the_key_of_each_row(cuts: set[int], rows: set[int], keyed: 
     places = cut_places(segments, BitMap64(rows), Counts(), Counts(), order_keys=order_keys)
     told = {place.bookmark + number: key for place in places for number, key in enumerate(place.keys or ())}
     assert told == {row: row % 3 if row in keyed else None for row in rows}
+
+
+@given(cuts=st.sets(st.integers(min_value=1, max_value=60), max_size=3), rows=BOOKMARKS, ranked=BOOKMARKS, delivered=BOOKMARKS)
+def test_places_have_the_priority_of_each_row(cuts: set[int], rows: set[int], ranked: set[int], delivered: set[int]) -> None:
+    priorities = Priorities()
+    values = np.array([2**64 - 1 - bookmark % 3 for bookmark in sorted(ranked)], dtype=np.uint64)
+    priorities.add(np.array(sorted(ranked), dtype=np.int64), values)
+    segments = make_segments([0, *sorted(cuts), 61])
+    places = cut_places(segments, BitMap64(rows), counts(delivered), Counts(), priorities=priorities)
+    told = {place.bookmark + number: value for place in places for number, value in enumerate(place.priorities or ())}
+    assert told == {row: 2**64 - 1 - row % 3 if row in ranked else None for row in rows}
 
 
 @example(rows={0, 1, 2, 3}, pulled=[(1, 2, "v")])

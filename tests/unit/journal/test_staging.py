@@ -16,7 +16,7 @@ import pytest
 
 from spark_queue.errors import JournalError
 from spark_queue.journal import staging
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.staging import stage_file
 from spark_queue.journal.store_files import LocalSink
 from tests.source_tree import ROOT

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.records import Kind, Removal
@@ -231,7 +232,7 @@ def test_a_message_that_came_back_is_lost_as_a_reign_begins_without_its_file(tmp
 
 
 def test_a_file_that_a_consumer_did_not_find_is_looked_for_soon(tmp_path: Path) -> None:
-    """R155: though not at each complaint."""
+    """R155: though not at each failure, and not those of others."""
     world = entered(TableWorld(tmp_path))
     world.optimize()
     world.enter()
@@ -239,15 +240,33 @@ def test_a_file_that_a_consumer_did_not_find_is_looked_for_soon(tmp_path: Path) 
     Path(world.table, world.segment(0).path).unlink()
     world.wait(ms=LOOK_SOON_MS)
     assert letters(world) == []
-    world.journal.look_for_files("orders")
+    world.journal.look_for_files("WORK", BitMap64([4]))
     world.wait(ms=1)
+    assert letters(world) == [], "another file is there"
+    world.journal.look_for_files("WORK", BitMap64([1]))
+    world.wait(ms=LOOK_SOON_MS)
     assert letters(world) == [0, 1, 2]
     Path(world.table, world.segment(3).path).unlink()
-    world.journal.look_for_files("orders")
+    world.journal.look_for_files("WORK", BitMap64([3]))
     world.wait(ms=LOOK_SOON_MS - 1)
     assert letters(world) == [0, 1, 2]
     world.wait(ms=1)
     assert letters(world) == [0, 1, 2, 3, 4]
+
+
+def test_a_file_that_is_missed_is_looked_for_once_nobody_has_its_messages_in_hand(tmp_path: Path) -> None:
+    """R155: sooner nothing would come of it, and the next look by itself is minutes away."""
+    world = entered(TableWorld(tmp_path))
+    world.optimize()
+    world.enter()
+    world.wait(ms=1)
+    assert world.take(2) is not None
+    Path(world.table, world.segment(0).path).unlink()
+    world.journal.look_for_files("WORK", BitMap64([0, 1]))
+    world.wait(ms=LOOK_SOON_MS)
+    assert (letters(world), world.rows(State.LEASED)) == ([], [0, 1])
+    world.wait(ms=LEASE_MS)
+    assert letters(world) == [0, 1, 2]
 
 
 def test_what_is_leased_as_its_file_is_given_up_is_lost_after_the_lease(tmp_path: Path) -> None:

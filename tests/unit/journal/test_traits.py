@@ -17,7 +17,7 @@ from spark_queue.errors import JournalError
 from spark_queue.expression.program import Program
 from spark_queue.journal import message_file
 from spark_queue.journal.publisher import publish
-from spark_queue.journal.schema import INSTANT
+from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.traits import FileTraits
 from tests.unit.journal.journal_on_disk import Disk
 

@@ -34,12 +34,15 @@ class Clock:
         return self.now_s
 
 
-def messages(lease: int, rows: Iterable[int], *, keys: dict[int, int] | None = None, is_barrier: bool = False) -> list[Message]:
+def messages(
+    lease: int, rows: Iterable[int], *, keys: dict[int, int] | None = None, priorities: dict[int, int] | None = None,
+    is_barrier: bool = False,
+) -> list[Message]:  # fmt: skip
     """Make messages of a lease."""
     return [
         Message(
             NoReceiver(), None, 0, bookmark=row, lease=lease, delivery_count=1, cancel_count=0, is_barrier=is_barrier,  # type: ignore[arg-type]  # Nobody reads a body.
-            key=None if keys is None else keys.get(row),
+            key=None if keys is None else keys.get(row), priority=None if priorities is None else priorities.get(row),
         )
         for row in rows
     ]  # fmt: skip
@@ -171,6 +174,24 @@ def test_behind_a_cancelled_message_everything_of_its_key_is_let_go_at_once(hand
     hand.answer(hand.take_said(), [])
     hand.add(2, messages(2, [0, 1, 3], keys={0: 1, 1: 1, 3: 1}), until_s=60)
     assert taken(hand) == [0]
+
+
+def test_the_highest_priority_is_handed_out_first_and_the_oldest_of_it_whatever_lease_it_came_with(hand: Hand) -> None:
+    """R66: NULL comes last, 0 before it, and a 64-bit value keeps its digits."""
+    hand.add(1, messages(1, range(5), priorities={0: 1, 1: 2**64 - 1, 2: 0, 4: 2**64 - 2}), until_s=10)
+    assert [each.bookmark for each in (hand.take(), hand.take()) if each] == [1, 4]
+    hand.add(2, messages(2, [6, 5], priorities={6: 1, 5: 2}), until_s=10)
+    assert taken(hand) == [5, 0, 6, 2, 3]
+
+
+def test_a_message_that_came_again_has_the_place_of_its_priority(hand: Hand) -> None:
+    hand.add(1, messages(1, [0], priorities={0: 9}), until_s=10)
+    assert taken(hand) == [0]
+    _ = hand.say(hand.messages_in_work()[0], Outcome.CANCEL)
+    said = hand.take_said()
+    hand.add(2, messages(2, [0, 1, 2], priorities={0: 9, 1: 3, 2: 10}), until_s=10)
+    hand.answer(said, ())
+    assert taken(hand) == [2, 0, 1]
 
 
 def test_nothing_begins_after_the_end_of_its_lease_before_a_renewal(hand: Hand, clock: Clock) -> None:

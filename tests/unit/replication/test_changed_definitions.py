@@ -12,8 +12,8 @@ import pytest
 from spark_queue.core import commands
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal.expressions import check_command
 from spark_queue.journal.message_file import MessageFiles, fitted
@@ -98,12 +98,12 @@ def test_a_column_that_others_have_is_declared_as_they_have_it(here: Site, there
         declare(here, columns)
 
 
-@pytest.mark.parametrize(("column", "kind"), [("size", "int64"), ("Size", "int32")])
+@pytest.mark.parametrize(("column", "kind"), [("size", "BIGINT"), ("Size", "INT")])
 def test_another_column_of_one_name_that_nobody_declares_here_stops_its_message_type(
     tmp_path: Path, clock: FakeClock, *, column: str, kind: str
 ) -> None:
     here = Site(tmp_path, "frankfurt", ["virginia", "tokyo"], clock)
-    for name, columns in (("virginia", "size INT"), ("tokyo", f"{column} {'INT' if kind == 'int32' else 'BIGINT'}")):
+    for name, columns in (("virginia", "size INT"), ("tokyo", f"{column} {kind}")):
         site = Site(tmp_path, name, ["frankfurt"], clock)
         declare(site, f"item STRING, {columns}")
         site.publish_rows(pa.table({"item": [name], columns.split()[0]: [1]}))
@@ -155,7 +155,7 @@ def test_a_peer_that_has_the_topic_alone_is_decided_for_by_the_first_owner(
     else:
         assert "it is undecided whether it belongs there" in str(here.journal.queue("WORK").explain(0).reason)
         [alarm] = alarms(here.state, here.state.queues["WORK"]).values()
-        assert "name an `initial_owner`" in alarm.error
+        assert "name an `initial_owner`" in alarm.text
 
 
 def test_what_waits_is_told_only_once_the_log_says_so(here: Site, there: Site) -> None:

@@ -13,8 +13,9 @@ from spark_queue.core.deciding.instances.transfers import OPEN_MS
 from spark_queue.core.definitions import parsing
 from spark_queue.core.records import Kind
 from spark_queue.journal.control_log import DeltaControlLog
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.reader import open_reader
-from spark_queue.journal.store import Store
+from spark_queue.journal.store import CONTROL, Store, log_key
 from spark_queue.replication import peer_log
 from spark_queue.replication import puller as parts
 from spark_queue.replication.exchange import ApplyPulled
@@ -84,6 +85,24 @@ def test_entries_that_were_cleaned_away_are_no_end(tmp_path: Path, monkeypatch: 
     Reign(disk, epoch=1)
     found = [record for _ in range(LISTING_LOOKS) for record in log.read()]
     assert [record.kind for record in found] == [Kind.EPOCH_CLAIMED]
+
+
+def test_an_entry_that_a_listing_names_before_it_can_be_read_comes_later(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    control = DeltaControlLog(disk.store)
+    control.append([left(claim(control))], epoch=1)
+    whole = [record.record for record in PeerLog(disk.store, "virginia").read()]
+    newest = log_key(CONTROL, versions_after(disk.store, CONTROL, -1)[-1])
+    read = Store.read
+
+    def lags(store: Store, key: str, **given: Any) -> bytes | None:
+        return None if key == newest else read(store, key, **given)
+
+    with mock.patch.object(Store, "read", autospec=True, side_effect=lags):
+        log = PeerLog(disk.store, "virginia")
+        before = [record.record for record in log.read()]
+        assert before == whole[:-1]
+    assert [record.record for record in log.read()] == whole[-1:]
 
 
 def test_many_messages_come_as_several_commands_each_commit_as_a_whole(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> None:

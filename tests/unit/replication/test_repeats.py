@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_queue.core.records import Kind
+from spark_queue.core.state.findings import alarms
 from spark_queue.core.state.lifecycle import State
-from spark_queue.core.state.status import alarms
 from spark_queue.errors import CallerError
 from spark_queue.journal import message_file
 from spark_queue.journal.log_entry import LogEntry, read_entry
@@ -163,7 +163,7 @@ def test_a_number_that_means_two_messages_is_an_alarm_and_both_are_delivered(one
     for each in (one, two):
         assert each.known.entered_until == 6
         (alarm,) = alarms(each.state, each.state.queues["WORK"]).values()
-        assert "PUBLISHER_CLASH" in alarm.error
+        assert "PUBLISHER_CLASH" in alarm.text
     (entered,) = [record for record in one.records(Kind.ENTERED) if "clashes" in detail_of(record)]
     assert detail_of(entered)["clashes"] == [[0, 1, "app", 2], [1, 1, "app", 3]]
     one.begin()

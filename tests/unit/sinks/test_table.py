@@ -178,7 +178,7 @@ def test_a_type_without_a_text_that_every_reader_knows_divides_no_table(path: st
     assert not Path(path).exists()
     binary: Any = pa.table({"id": pa.array([1]), "b": pa.array([b"1"])})
     write_deltalake(path, binary, partition_by=["b"])
-    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b', which is binary"):
+    with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*partitioned by 'b', which is BINARY"):
         SinkTable(path, {}).plan([{"name": "id", "type": "long"}, {"name": "b", "type": "binary"}])
 
 

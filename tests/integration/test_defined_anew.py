@@ -1,0 +1,64 @@
+"""A message type without messages goes, and is defined anew with other columns, while publishers have it open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_queue import Journal
+from spark_queue.core.definitions import parsing
+from spark_queue.errors import ConfigError
+from spark_queue.journal.publisher import make_plan, publish
+from tests.integration.coordinator_world import World
+
+
+def file(world: World, columns: str | None) -> dict[str, Any]:
+    """Return definitions with a type of these columns and its queue, or without both."""
+    more = {} if columns is None else {"line": {"columns": columns, "topics": ["LINES"]}}
+    queues = {} if columns is None else {"LINES": {"underlying_topic": "LINES"}}
+    return {
+        **world.definitions, "message_types": {**world.definitions["message_types"], **more},
+        "queues": {**world.definitions["queues"], **queues},
+    }  # fmt: skip
+
+
+def test_a_first_typo_does_not_cost_the_name(make_world: Callable[..., World]) -> None:
+    """A publisher that has the older definitions goes by those that hold."""
+    world = make_world()
+    journal = Journal(world.store.path)
+    journal.apply(file(world, "id STRING, count BIGINT"))
+    with pytest.raises(ConfigError, match=r"MESSAGE_TYPE_CHANGED.*may begin anew.*--remove"):
+        journal.apply(file(world, "id STRING, count DOUBLE"))
+    with journal.publisher("open") as early:
+        journal.apply(file(world, None), remove=["LINES"])
+        tried = journal.apply(file(world, "id STRING, count DOUBLE"), dry_run=True)
+        assert [str(change) for change in tried] == ["add [message_types.line]", "add [queues.LINES]"]
+        journal.apply(file(world, "id STRING, count DOUBLE"))
+        early.publish([{"id": "a", "count": 1}], topic="LINES")
+    assert messages(journal) == [{"id": "a", "count": 1}]
+    # From here on it has a message.
+    with pytest.raises(ConfigError, match="DEFINITION_IN_USE.*1 message"):
+        journal.apply(file(world, None), remove=["LINES"])
+
+
+def test_a_message_that_no_coordinator_has_seen_keeps_the_columns(make_world: Callable[..., World]) -> None:
+    """Its publisher told nobody, and the type goes before the log is looked at: what was published stays, and is found again."""
+    world = make_world()
+    journal = Journal(world.store.path)
+    journal.apply(file(world, "id STRING, count BIGINT"))
+    older = parsing.parse(file(world, "id STRING, count BIGINT"))
+    plan = make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
+    journal.apply(file(world, None), remove=["LINES"])
+    publish(plan, world.journal_id, older, pa.table({"id": ["a"], "count": [1]}))
+    with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED"):
+        journal.apply(file(world, "id STRING, count DOUBLE"))
+    journal.apply(file(world, "id STRING, count BIGINT"))
+    assert messages(journal) == [{"id": "a", "count": 1}]
+
+
+def messages(journal: Journal) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = journal.view("messages", queue="LINES").select(["id", "count"]).to_pylist()
+    return found
