@@ -63,8 +63,9 @@ def settled_untruly(world: FollowedWorld) -> list[int]:
     for row, settlement in world.settlements:
         # Where somebody else had it since, it is refused.
         with suppress(LeaseError):
-            if settlement.is_done and settlement.result(0) is None and row not in acknowledged:
-                wrong.append(row)
+            if settlement.is_done:
+                settlement.result(0)
+                wrong += [] if row in acknowledged else [row]
     return wrong
 
 
