@@ -9,6 +9,7 @@ import typer
 from spark_queue.cli.arguments import bad_argument
 from spark_queue.cli.output import ALARM_EXIT_CODE, warn
 from spark_queue.cli.verb import OF_COORDINATOR, VerbTarget, verb
+from spark_queue.errors import with_journal
 
 
 @verb(OF_COORDINATOR)
@@ -70,6 +71,6 @@ def _catch_up(target: VerbTarget) -> None:
     text = f"{found.files:,} file(s) are still to be copied." if found.files else done
     target.show({"files": found.files, "troubles": found.troubles}, text)
     for trouble in found.troubles.values() if not target.as_json else ():
-        warn("warning", trouble, style="yellow")
+        warn("warning", with_journal(trouble, target.path), style="yellow")
     if found.files or found.troubles:
         raise SystemExit(ALARM_EXIT_CODE)

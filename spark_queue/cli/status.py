@@ -65,14 +65,14 @@ def status(
 
     limit = None if shows_all else _SHOWN
     if watch:
-        _watch(read, limit=limit, as_json=target.as_json)
+        _watch(read, target.path, limit=limit, as_json=target.as_json)
     rows = read()
     if target.as_json:
         show_json(rows)
     elif not rows:
         say(f"The journal has no queues. Next: sparkq apply {target.path} queues.toml")
     else:
-        _show(rows, limit)
+        _show(rows, limit, target.path)
     if any(row["alarm"] for row in rows):
         raise SystemExit(ALARM_EXIT_CODE)
 
@@ -105,7 +105,7 @@ def check(
     raise SystemExit(found.exit_code)
 
 
-def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_json: bool) -> NoReturn:
+def _watch(read: Callable[[], list[dict[str, Any]]], path: str, *, limit: int | None, as_json: bool) -> NoReturn:
     """Look again and again: on a terminal in place, elsewhere by appending."""
     from rich.console import Group
     from rich.live import Live
@@ -116,7 +116,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
             while True:
                 rows = read()
                 paces = map(styled, _paces(looks, _first(rows, limit)))
-                live.update(Group(_table(rows, limit), *_notices(rows, limit), *paces), refresh=True)
+                live.update(Group(_table(rows, limit), *_notices(rows, limit, path), *paces), refresh=True)
                 time.sleep(WATCH_S)
     while True:
         rows = read()
@@ -124,7 +124,7 @@ def _watch(read: Callable[[], list[dict[str, Any]]], *, limit: int | None, as_js
             show_json(rows)
         else:
             say(to_text(SystemClock().wall_ms()))
-            _show(rows, limit)
+            _show(rows, limit, path)
             for pace in _paces(looks, _first(rows, limit)):
                 say(pace)
         time.sleep(WATCH_S)
@@ -155,9 +155,9 @@ def _paces(looks: deque[_Look], rows: list[dict[str, Any]]) -> list[str]:
     return told
 
 
-def _show(rows: list[dict[str, Any]], limit: int | None) -> None:
+def _show(rows: list[dict[str, Any]], limit: int | None, path: str) -> None:
     draw(_table(rows, limit))
-    for notice in _notices(rows, limit):
+    for notice in _notices(rows, limit, path):
         draw(notice)
 
 
@@ -190,7 +190,7 @@ def _ages(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
+def _notices(rows: list[dict[str, Any]], limit: int | None, path: str) -> list[Text]:
     """Return the alarms, and the number of queues that are not shown, in lines."""
     rest = rows[:0] if limit is None else sorted(rows, key=_urgency)[limit:]
     foreign = {row["message_type"]: row["foreign_files"] for row in rows if row["foreign_files"]}
@@ -198,7 +198,7 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
         styled(str(JournalError("JOURNAL_FOREIGN_APPEND", message_type=message_type, files=files)), "yellow")
         for message_type, files in foreign.items()
     ]
-    notices += [styled(each) for each in dict.fromkeys(_table_notice(row) for row in rows if row["table"])]
+    notices += [styled(each) for each in dict.fromkeys(_table_notice(row, path) for row in rows if row["table"])]
     # The error of a batch may have several lines, and must not look like another alarm.
     alarms = [f"ALARM: queue '{row['queue']}': {row['alarm']}".replace("\n", "\n  ") for row in rows if row["alarm"]]
     claimed = "proxied transfer is on. Messages that a lost owner had delivered may be delivered again."
@@ -210,11 +210,11 @@ def _notices(rows: list[dict[str, Any]], limit: int | None) -> list[Text]:
     return [*notices, *(styled(alarm, "bold red") for alarm in alarms)]
 
 
-def _table_notice(row: dict[str, Any]) -> str:
+def _table_notice(row: dict[str, Any], path: str) -> str:
     """Return how far the table was read that a queue's message type follows, and what was passed over there."""
     from spark_queue.views.table_notice import table_notice
 
     return table_notice(
-        row["message_type"], table=row["table"], version=row["table_version"], behind=row["table_versions_behind"],
+        path, row["message_type"], table=row["table"], version=row["table_version"], behind=row["table_versions_behind"],
         is_set_aside=row["table_set_aside"], changes=row["table_changes"], rows_passed=row["table_rows_passed"],
     )  # fmt: skip

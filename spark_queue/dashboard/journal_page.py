@@ -298,6 +298,8 @@ class TypeRow:
 class TableRow:
     """One message type that follows a table."""
 
+    #: Its path.
+    journal: str
     message_type: str
     figures: TableFigures
     #: Files that the table has removed, or may have, with messages that some queue needs; from when on VACUUM may take the first.
@@ -309,7 +311,7 @@ class TableRow:
         """How far it was read, and what of it is still to be copied, as a sentence."""
         known = self.figures
         told = table_notice(
-            self.message_type, table=known.table, version=known.version, behind=known.behind,
+            self.journal, self.message_type, table=known.table, version=known.version, behind=known.behind,
             is_set_aside=known.trouble is not None, changes=known.changes, rows_passed=known.rows_passed,
         )  # fmt: skip
         due = f" {self.files_due:,} file(s) are still to be copied: VACUUM may take the first {self.taken_from}."
@@ -328,6 +330,7 @@ def table_row(look: JournalView, message_type: str) -> TableRow | None:
         return None
     due = [each for each in due_files(look.state, message_type) if each.needed]
     return TableRow(
+        journal=look.journal.store.path,
         message_type=message_type,
         figures=known.figures(look.place(message_type)),
         files_due=len(due),
