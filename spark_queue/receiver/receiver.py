@@ -23,7 +23,7 @@ from spark_queue.core.commands import ERROR_TEXT_LIMIT
 from spark_queue.core.definitions.keys import parse_duration_ms, parse_pause_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.core.replies import Drawn, Granted
-from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, parsed
+from spark_queue.errors import STOPPING_CODES, CallerError, SparkQueueError, counted, parsed
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.protocol.wire import LONG_POLL_LIMIT_MS
@@ -45,6 +45,9 @@ _BUSY_POLL_MS = 1_000
 
 #: How often a coordinator that does not answer is worth a warning, in seconds.
 _WARNED_S = 60.0
+
+#: How long nothing may be settled, while all that is in hand is in work, until that is worth a warning, in seconds.
+_QUIET_S = 60.0
 
 #: How long a receiver that ends waits for the answers to its last outcomes, in seconds.
 _LAST_ANSWERS_S = 30.0
@@ -582,7 +585,8 @@ class Receiver:
 
     def _renew(self) -> None:
         session, hand = self._begun, self._hand
-        renewed_s = steady_s()
+        renewed_s = quiet_since_s = steady_s()
+        settled: int | None = 0
         while True:
             due_s = renewed_s + session.lease_period_ms / 3_000
             with hand.renewal_wanted:
@@ -601,6 +605,13 @@ class Receiver:
                 continue
             renewed_s = began_s
             self._tell_lost(hand.renewed(newest, standing_s, asked_s=began_s, period_s=session.lease_period_ms / 1_000))
+            if settled is not None and (hand.waiting or hand.unanswered or hand.settled != settled):
+                settled, quiet_since_s = hand.settled, began_s
+            elif settled is not None and began_s - quiet_since_s > _QUIET_S:
+                # Somebody who forgets to settle would wait for the next one for ever, and so would a run that is to end.
+                quiet = counted(f"nothing was settled for {_QUIET_S:.0f} s, with {hand.in_work:,} message(s) in work")
+                _LOG.warning("queue '%s': %s. Settle each message: acknowledge(), cancel() or expire().", self.queue, quiet)
+                settled = None
             if is_wanted and hand.wants_renewal:
                 # A lease that came meanwhile, or one that lasts too short a time to be begun.
                 time.sleep(0.01)

@@ -468,6 +468,29 @@ def test_what_a_stopped_process_had_is_lost_and_it_is_told(world: World) -> None
         assert process.wait(DEADLINE_S) == 7
 
 
+def test_a_loop_that_settles_nothing_is_warned_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spark_queue.receiver.receiver._QUIET_S", 0.1)
+    world.publish(2)
+    with queue_of(world).receive(max_backlog=2, until_empty=True) as messages:
+        assert [messages.get(DEADLINE_S) is None for _ in range(2)] == [False, False]
+        wait_until(lambda: "Settle each message" in caplog.text)
+        # It is told once; leases are renewed every two thirds of a second.
+        assert messages.get(3) is None
+    assert caplog.text.count("nothing was settled for 0 s, with 2 messages in work. Settle each message") == 1
+
+
+def test_a_loop_that_settles_is_not_warned(world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("spark_queue.receiver.receiver._QUIET_S", 1.5)
+    world.publish(4)
+    with queue_of(world).receive(max_backlog=1, until_empty=True) as messages:
+        for message in messages:
+            threading.Event().wait(1)
+            message.acknowledge()
+    assert "Settle each message" not in caplog.text
+
+
 def test_an_event_loop_receives_and_may_block_for_two_leases(world: World) -> None:
     world.publish(6)
 
