@@ -487,7 +487,7 @@ def test_a_loop_that_settles_is_not_warned(world: World, monkeypatch: pytest.Mon
     with queue_of(world).receive(max_backlog=1, until_empty=True) as messages:
         for message in messages:
             threading.Event().wait(1)
-            message.acknowledge()
+            message.acknowledge().result(DEADLINE_S)
     assert "Settle each message" not in caplog.text
 
 
