@@ -60,10 +60,11 @@ def warm_coordinators(folder: Path) -> Iterator[None]:
     # A forked process keeps what the system shows as its environment: no test is its starter.
     around = {name: value for name, value in coordinator_client.environment().items() if name != "PYTEST_CURRENT_TEST"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=around | {"OPENBLAS_NUM_THREADS": "1"}, cwd=ROOT) as process:
-        os.environ[WARM_VARIABLE] = address
+        before, os.environ[WARM_VARIABLE] = os.environ.get(WARM_VARIABLE), address
         try:
             yield
         finally:
             del os.environ[WARM_VARIABLE]
+            os.environ |= {} if before is None else {WARM_VARIABLE: before}
             assert process.stdin is not None
             process.stdin.close()

@@ -171,7 +171,7 @@ def test_a_type_goes_on_of_which_only_status_knows_that_it_is_set_aside(
     DeltaTable(followed.table).delete("id = 1")
     followed.append(20, 2)
     sparkq = Terminal(monkeypatch=monkeypatch, capsys=capsys)
-    assert "run `sparkq follow JOURNAL orders --from 3`" in str(followed.queue.status().alarm)
+    assert f"run `sparkq follow {followed.path} orders --from 3`" in str(followed.queue.status().alarm)
     assert "goes on with version 3" in sparkq("follow", followed.path, "orders", "--from", "3").out
     assert followed.ids() == [20, 21]
 
