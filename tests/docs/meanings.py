@@ -20,7 +20,8 @@ FIGURES = {
     "barriers_released": "Barriers that were released.",
     "inactive_message_count": "Messages beyond the target depth.",
     "deferred_ack_count": "How many of those beyond the target depth are acknowledged already.",
-    "dead_letters": "Dead letters that are not settled.",
+    "dead_letters": "Dead letters that are not settled. Those in a dead-letter queue count there, and at the queue that "
+    "they came from.",
     "failed_expressions": "Messages on which an expression failed when they came.",
     "entered": "Messages that ever entered.",
     "acknowledged": "Messages acknowledged, or delivered at most once.",
