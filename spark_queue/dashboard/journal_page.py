@@ -24,7 +24,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.message_files.followed_table import TableFigures
 from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.faults import untold
-from spark_queue.core.state.findings import QueueFinding, slow_after_s, taken_from
+from spark_queue.core.state.findings import QueueFinding, slow_after_s, vacuum_time
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.needed import due_files
 from spark_queue.core.state.sparkq_command import SparkqCommand
@@ -304,7 +304,7 @@ class TableRow:
     figures: TableFigures
     #: Files that the table has removed, or may have, with messages that some queue needs; from when on VACUUM may take the first.
     files_due: int
-    taken_from: str
+    vacuum_time: str
 
     @property
     def notice(self) -> str:
@@ -314,7 +314,7 @@ class TableRow:
             self.journal, self.message_type, table=known.table, version=known.version, behind=known.behind,
             is_set_aside=known.trouble is not None, changes=known.changes, rows_passed=known.rows_passed,
         )  # fmt: skip
-        due = f" {self.files_due:,} file(s) are still to be copied: VACUUM may take the first {self.taken_from}."
+        due = f" {self.files_due:,} file(s) are still to be copied: VACUUM may take the first {self.vacuum_time}."
         return told + (counted(due) if self.files_due else "")
 
 
@@ -334,7 +334,7 @@ def table_row(look: JournalView, message_type: str) -> TableRow | None:
         message_type=message_type,
         figures=known.figures(look.place(message_type)),
         files_due=len(due),
-        taken_from=taken_from(min(due, key=lambda each: each.taken_at_ms)) if due else "",
+        vacuum_time=vacuum_time(min(due, key=lambda each: each.taken_at_ms)) if due else "",
     )
 
 

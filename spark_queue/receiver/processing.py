@@ -77,7 +77,7 @@ class Processed:
 
     @property
     def findings(self) -> list[str]:
-        """Return what somebody should look at, a sentence each; empty when all is well."""
+        """The findings that need a look, a sentence each; empty when all is well."""
         failed = [counted(f"Failed: {self.failed:,} message(s), first {self.first_failure}.")] if self.failed else []
         return failed if self.pause is None else [*failed, self.pause]
 

@@ -586,7 +586,7 @@ class Receiver:
     def _renew(self) -> None:
         session, hand = self._begun, self._hand
         renewed_s = quiet_since_s = steady_s()
-        settled: int | None = 0
+        settled, has_warned = 0, False
         while True:
             due_s = renewed_s + session.lease_period_ms / 3_000
             with hand.renewal_wanted:
@@ -595,7 +595,7 @@ class Receiver:
                     return
                 newest, is_wanted = hand.newest, hand.wants_renewal
             if not hand.has_leases:
-                renewed_s = steady_s()
+                renewed_s = quiet_since_s = steady_s()
                 continue
             drawn, began_s = session.drawn, steady_s()
             try:
@@ -605,13 +605,13 @@ class Receiver:
                 continue
             renewed_s = began_s
             self._tell_lost(hand.renewed(newest, standing_s, asked_s=began_s, period_s=session.lease_period_ms / 1_000))
-            if settled is not None and (hand.waiting or hand.unanswered or hand.settled != settled):
+            if hand.waiting or hand.unanswered or hand.settled != settled:
                 settled, quiet_since_s = hand.settled, began_s
-            elif settled is not None and began_s - quiet_since_s > _QUIET_S:
+            elif not has_warned and began_s - quiet_since_s > _QUIET_S:
                 # Somebody who forgets to settle would wait for the next one for ever, and so would a run that is to end.
                 quiet = counted(f"nothing was settled for {_QUIET_S:.0f} s, with {hand.in_work:,} message(s) in work")
                 _LOG.warning("queue '%s': %s. Settle each message: acknowledge(), cancel() or expire().", self.queue, quiet)
-                settled = None
+                has_warned = True
             if is_wanted and hand.wants_renewal:
                 # A lease that came meanwhile, or one that lasts too short a time to be begun.
                 time.sleep(0.01)

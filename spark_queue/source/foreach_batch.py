@@ -95,7 +95,7 @@ class BatchWrapper:
 
     def _goes_on_after(self, failure: Exception, reporter: RunReporter, run: replies.Run, batch: DataFrame, batch_id: int) -> bool:
         """Report the end of a run that raised; returns whether its batch goes back, and the query on."""
-        error = _told(failure)
+        error = _error_text(failure)
         end = end_of(failure, batch.sparkSession)
         if end is RunEnd.LOST:
             _log.warning(
@@ -179,7 +179,7 @@ class BatchWrapper:
         """Look at a query before its first batch."""
 
 
-def _told(failure: Exception) -> str:
+def _error_text(failure: Exception) -> str:
     """Return the text of an exception, as it is reported and logged: without the stack of Java that Py4J writes into it."""
     # An error may name a file that is no text, and the failure of its report would then hide it.
     text = "".join(traceback.format_exception_only(failure)).strip().encode(errors="replace").decode()

@@ -491,6 +491,21 @@ def test_a_loop_that_settles_is_not_warned(world: World, monkeypatch: pytest.Mon
     assert "Settle each message" not in caplog.text
 
 
+def test_a_receiver_that_had_nothing_for_long_is_not_warned_of_its_first_message(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spark_queue.receiver.receiver._QUIET_S", 1.5)
+    with queue_of(world).receive(max_backlog=1) as messages:
+        assert messages.get(3) is None
+        world.publish(1)
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        # A renewal comes every two thirds of a second.
+        assert messages.get(1) is None
+        message.acknowledge().result(DEADLINE_S)
+    assert "Settle each message" not in caplog.text
+
+
 def test_an_event_loop_receives_and_may_block_for_two_leases(world: World) -> None:
     world.publish(6)
 

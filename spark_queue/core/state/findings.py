@@ -112,7 +112,7 @@ def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, QueueFin
     files = [(due, count) for due in due_files(state, message_type, among=standing) if (count := len(due.needed & standing))]
     if files:
         first = min((due for due, _ in files), key=lambda due: due.overdue_at_ms)
-        rows, when = sum(count for _, count in files), taken_from(first)
+        rows, when = sum(count for _, count in files), vacuum_time(first)
         error = counted(str(JournalError("TABLE_FILES_DUE", count=rows, files=len(files), when=when, **facts)))
         found["files that VACUUM may take"] = QueueFinding(
             text=error.removesuffix("."), since_ms=first.overdue_at_ms, command=SparkqCommand("follow", (), ("--catch-up",))
@@ -120,7 +120,7 @@ def table_alarms(state: JournalState, ledger: QueueLedger) -> dict[str, QueueFin
     return found
 
 
-def taken_from(file: DueFile) -> str:
+def vacuum_time(file: DueFile) -> str:
     """Return when VACUUM may take a file, as people read it; its table's log may have named any time."""
     try:
         return f"from {_utc(file.taken_at_ms)} on"
