@@ -115,6 +115,11 @@ CONFIG: dict[str, str] = {
 #: A call does not fit the data, the queue or its mode.
 CALLER: dict[str, str] = {
     "UNKNOWN_COLUMN": ("There is no column '{column}' in {where}.{nearest} Columns: {columns}."),
+    "COLUMNS_APPENDED": (
+        "Message type '{message_type}' has got {columns} since this stream was loaded, so its rows would come without these "
+        "values. What it has not received yet stays where it is. Load the stream anew, and start the query from its checkpoint; "
+        "option `columns` names those to read where a stream should go on without others."
+    ),
     "COLUMN_TYPE_MISMATCH": (
         "Column '{column}' of {where} is {found} in row {row}, but the message type declares {expected}, and values are stored "
         "only without loss: {reason} Correct it, or cast it before publishing."

@@ -81,6 +81,8 @@ class MessageLogEntry:
     #: The names of the instances from which its messages were pulled, by UUID; and groups of them by name.
     instances: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
+    #: The number of the record of the newest definitions, where the entry tells it (PROTOCOL 3); 0 in any other.
+    definitions: int = 0
     #: Of a followed table: its commit, of which nothing has been judged.
     commit: TableCommit | None = None
 

@@ -91,7 +91,7 @@ class SparklessStream:
             journal=store.path, storage=store.storage_options, coordinator=None, queue=queue, subscription=subscription,
             ack_mode="auto", max_backlog=rows, filter=None, columns=None, min_partitions=None,
         )  # fmt: skip
-        self._planner = QueuePlanner(options, journal_id, available_now=available_now)
+        self._planner = QueuePlanner(options, journal_id, columns=None, available_now=available_now)
         self._wrapper = SinkWrapper(
             fn, table=table, storage_options=store.storage_options, store=store, endpoint=LOCAL, queue=queue,
             subscription=subscription,

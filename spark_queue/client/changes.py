@@ -163,24 +163,30 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
 
 
 def _with_running(changes: Iterable[Change], state: JournalState, wanted: Definitions) -> list[Change]:
-    """Warn beside columns that are appended of the consumers that began without them: their rows would come without the values."""
+    """Warn beside columns that are appended of the queries that began without them, and end before their next message."""
     told = []
     for change in changes:
         name = change.where.removeprefix("[message_types.").removesuffix("]")
         before = state.definitions.message_types.get(name) if change.key == "columns" else None
         appended = {} if before is None else _appended(before.columns, wanted.message_types[name].columns)
-        running = [
-            f"'{queue}'" for queue, ledger in state.queues.items()
-            if ledger.definition.message_type == name and any(not each.left for each in ledger.subscriptions.values())
-        ]  # fmt: skip
-        if appended and running:
+        queues = _with_queries(state, name) if appended else []
+        if queues:
             warning = (
-                f"consumers of {', '.join(running)} that run now began without {', '.join(map(repr, appended))}, and get later "
-                "messages without it, too. Start them again after this, before anything is published with it."
+                f"queries of {', '.join(map(repr, queues))} that run now began without {', '.join(map(repr, appended))}, and end "
+                "before their next message with COLUMNS_APPENDED, unless their columns were chosen. Start them again after this."
             )
             change = replace(change, warning=warning)
         told.append(change)
     return told
+
+
+def _with_queries(state: JournalState, message_type: str) -> list[str]:
+    """Return the queues of a message type that running streams consume; receivers take appended columns as they come."""
+    of_type = [ledger for ledger in state.queues.values() if ledger.definition.message_type == message_type]
+    return [
+        ledger.definition.name for ledger in of_type
+        if any(not (each.left or each.receives) for each in ledger.subscriptions.values())
+    ]  # fmt: skip
 
 
 def _appended(before: str, after: str) -> Mapping[str, Any]:

@@ -137,6 +137,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     messages: int
     leased_until_ms: int
     lease_period_ms: int
+    #: The columns of its message type as they hold now, as Spark DDL; empty where nothing is granted.
+    columns: str = ""
     #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.
     status: QueueStatus | None = None
     #: Nothing is there now, but messages wait for other subscriptions that may not come for them: ask again.

@@ -23,6 +23,7 @@ from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.entry_writing import create_entry
 from spark_queue.journal.folder import PATH
 from spark_queue.journal.log_entry import (
+    DEFINITIONS_TXN,
     PUBLISHER_TXN,
     LogEntry,
     OddEntryError,
@@ -130,6 +131,7 @@ def understand(entry: LogEntry) -> MessageLogEntry:
     return MessageLogEntry(
         version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, added=tuple(added),
         foreign_paths=tuple(foreign), foreign_rows=foreign_rows, instances=mark.instances, groups=mark.groups,
+        definitions=entry.transactions.get(DEFINITIONS_TXN, 0),
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ class JournalReader:
         if created.body_as(JournalCreated).journal != self.journal_id:
             found = created.body_as(JournalCreated).journal
             raise JournalError("JOURNAL_MISMATCH", expected=self.journal_id, path=self.path, found=found)
-        return _numbered(self.store, applied)
+        return numbered(self.store, applied)
 
     def records(self) -> Sequence[Record]:
         """Return every record of the control log, for looking only."""
@@ -58,7 +58,7 @@ def open_reader(store: Store) -> JournalReader:
 def open_with_definitions(store: Store) -> tuple[JournalReader, NumberedDefinitions]:
     """Open a journal, and return the definitions that hold now, behind the number of their record: one look tells both."""
     created, applied = read_setup(store)
-    return _opened(store, created), _numbered(store, applied)
+    return _opened(store, created), numbered(store, applied)
 
 
 def open_for_publishing(store: Store) -> tuple[JournalReader, NumberedDefinitions]:
@@ -68,7 +68,7 @@ def open_for_publishing(store: Store) -> tuple[JournalReader, NumberedDefinition
     does not read what was committed since.
     """
     created, applied = _known_setup(store)
-    return _opened(store, created), _numbered(store, applied)
+    return _opened(store, created), numbered(store, applied)
 
 
 def _opened(store: Store, created: Record) -> JournalReader:
@@ -78,7 +78,8 @@ def _opened(store: Store, created: Record) -> JournalReader:
     return JournalReader(store, created.body_as(JournalCreated).journal)
 
 
-def _numbered(store: Store, applied: Record) -> NumberedDefinitions:
+def numbered(store: Store, applied: Record) -> NumberedDefinitions:
+    """Return the definitions of a `definitions_applied` record, behind its number."""
     from spark_queue.core.definitions import parsing  # noqa: PLC0415 - a receiver asks for the journal's id only.
 
     return applied.record, parsing.parse_recorded(applied.body_as(DefinitionsApplied).definitions, path=store.path)

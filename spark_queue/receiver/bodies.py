@@ -55,6 +55,8 @@ class MessageBodies:
     def __init__(self, store: Store, message_type: str, columns: str, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._store = store
         self._message_type = message_type
+        #: As Spark DDL.
+        self.columns = columns
         self._schema = user_schema(columns)
         self._stored_schema = stored_schema(columns)
         self._kept_bytes = kept_bytes

@@ -536,6 +536,9 @@ class Receiver:
 
     def _messages(self, granted: Granted) -> Iterator[Message]:
         assert self._bodies is not None
+        if granted.columns != self._bodies.columns:
+            # Its message type has got some since: these messages may have values there.
+            self._bodies = MessageBodies(self._wanted.store, self._begun.drawn.message_type, granted.columns)
         for place in granted.places:
             number = 0
             for part in self._bodies.rows(place.path, place.first_row, place.rows, place.columns):

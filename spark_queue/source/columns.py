@@ -7,6 +7,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_queue.core.definitions.column_names import ColumnNames
+from spark_queue.errors import CallerError
 from spark_queue.journal.schema import ENVELOPE, ORIGIN, user_schema
 from spark_queue.journal.sql_types import INSTANT
 
@@ -33,6 +34,19 @@ def chosen(available: pa.Schema, names: tuple[str, ...] | None, *, where: str) -
     if names is None:
         return available
     return pa.schema([available.field(column) for column in ColumnNames(available.names).resolve(names, where=where)])
+
+
+def check_kept_up(loaded: str | None, columns: str, *, message_type: str) -> None:
+    """Refuse to read on by the columns that a message type had when it was loaded, where it has others: rows would lack values.
+
+    `loaded` is None where the reader has chosen columns, which it keeps.
+    """
+    if loaded is None or loaded == columns:
+        return
+    known = user_schema(loaded)
+    added = [field.name for field in user_schema(columns) if field not in known]
+    if added:
+        raise CallerError("COLUMNS_APPENDED", message_type=message_type, columns=", ".join(f"'{name}'" for name in added))
 
 
 def to_spark(schema: pa.Schema) -> StructType:

@@ -7,6 +7,7 @@ found at load; code that needs more than pyarrow stands in `loading` and `stream
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from pyspark.sql.datasource import (
@@ -70,4 +71,6 @@ class SparkQueueDataSource(DataSource):
             from spark_queue.source import loading
 
             loading.check_schema(schema, self.schema())
-        return cast(Target, self._target)
+            # It names the columns, and so has chosen them.
+            return replace(cast(Target, self._target), columns=None)
+        return self._target

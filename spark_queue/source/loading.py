@@ -87,13 +87,13 @@ def make_reader(
     )  # fmt: skip
     if isinstance(given, QueueStreamOptions):
         start = QueueOffset(journal=target.journal_id, queue=given.queue, subscription=given.subscription)
-        return for_this_spark(QueueStreamReader(given, first_offset=start, reader=reader))
+        return for_this_spark(QueueStreamReader(given, first_offset=start, reader=reader, columns=target.columns))
     from spark_queue.source.topic_reader import TopicBatchReader, TopicStreamReader
 
     offset = TopicOffset(journal=target.journal_id, message_type=target.message_type, topic=target.topic)
     if isinstance(given, TopicBatchOptions):
         return TopicBatchReader(given, offset, reader=reader)
-    return for_this_spark(TopicStreamReader(given, first_offset=offset, reader=reader))
+    return for_this_spark(TopicStreamReader(given, first_offset=offset, reader=reader, columns=target.columns))
 
 
 def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
@@ -104,7 +104,10 @@ def _typed(options: Mapping[str, str], *, streaming: bool) -> _ReadOptions:
 
 def _target(given: QueueStreamOptions | TopicStreamOptions, journal_id: str, definitions: Definitions) -> Target:
     if isinstance(given, QueueStreamOptions):
-        message_type = definitions.message_type(definitions.queue(given.queue).message_type)
-        return Target(journal_id=journal_id, message_type=message_type.name, table=message_type.table)
-    topic, message_type = definitions.locate(given.topic)
-    return Target(journal_id=journal_id, message_type=message_type.name, topic=topic, table=message_type.table)
+        topic, message_type = "", definitions.message_type(definitions.queue(given.queue).message_type)
+    else:
+        topic, message_type = definitions.locate(given.topic)
+    return Target(
+        journal_id=journal_id, message_type=message_type.name, topic=topic, table=message_type.table,
+        columns=message_type.columns if given.columns is None else None,
+    )  # fmt: skip

@@ -21,6 +21,7 @@ from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
+from spark_queue.source.columns import check_kept_up
 from spark_queue.source.renewal import LeaseRenewer
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class _Given:
 class QueuePlanner:
     """One start of a planner; made and used in the planner process only, because it holds a connection and a thread."""
 
-    def __init__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> None:
+    def __init__(self, options: QueueStreamOptions, journal_id: str, *, columns: str | None, available_now: bool) -> None:
         self._options = options
         self._store = Store(options.journal, options.storage)
         self._journal_id = journal_id
@@ -55,7 +56,8 @@ class QueuePlanner:
         self._incarnation = drawn.incarnation
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
-        self._message_type = drawn.message_type
+        self._message_type, self._columns = drawn.message_type, columns
+        self._check_columns(drawn.columns)
         self._given: _Given | None = None
         #: The newest lease of which Spark was given the rows as they came.
         self._taken = 0
@@ -70,6 +72,9 @@ class QueuePlanner:
         begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
         asked = self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms, asks_again=asks_again)
         granted, pieces = self._client.next_with_rows(asked)
+        if granted.lease != finished:
+            # Before Spark knows of it: the lease goes back with the goodbye, and counts no delivery.
+            self._check_columns(granted.columns)
         if pieces is not None:
             until_ms = granted.leased_until_ms
             rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)
@@ -81,6 +86,10 @@ class QueuePlanner:
         # The finished one is proven.
         self._renewer.hold(None if granted.lease == finished else granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
+
+    def _check_columns(self, columns: str) -> None:
+        """Refuse rows that would lack values of columns which their message type has got since the stream was loaded."""
+        check_kept_up(self._columns, columns, message_type=self._message_type)
 
     def _trace(self, granted: replies.Granted, begun_ms: int) -> None:
         """Make a span of a poll that was granted a lease."""

@@ -32,8 +32,11 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
     ``__init__``, and the `MessageReader` alone is pickled.
     """
 
-    def __init__(self, options: QueueStreamOptions, *, first_offset: QueueOffset, reader: MessageReader) -> None:
+    def __init__(
+        self, options: QueueStreamOptions, *, first_offset: QueueOffset, reader: MessageReader, columns: str | None
+    ) -> None:
         self._options = options
+        self._columns = columns
         self._first_offset = first_offset
         self._reader = reader
         self._planner: QueuePlanner | None = None
@@ -107,7 +110,8 @@ class QueueStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
             # Spark ends planners with SIGTERM and calls `stop` only on the way out, so make it an ordinary exit.
             _on_sigterm(lambda *_: sys.exit(0))
             atexit.register(self.stop)
-            self._planner = QueuePlanner(self._options, self._first_offset.journal, available_now=self._available_now)
+            journal_id = self._first_offset.journal
+            self._planner = QueuePlanner(self._options, journal_id, columns=self._columns, available_now=self._available_now)
         return self._planner
 
 

@@ -16,3 +16,5 @@ class Target:
     topic: str = ""
     #: The table that its message type follows; None where its messages are published.
     table: str | None = None
+    #: The columns of the message type, as Spark DDL; None where the reader has chosen some.
+    columns: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +20,21 @@ from spark_queue.core.message_files.followed_table import TableCommit, judge
 from spark_queue.core.message_files.message_type import MessageTypeState
 from spark_queue.core.message_files.relocation import moved_record, retired_record
 from spark_queue.core.message_files.segment import stretches
-from spark_queue.core.records import DefinitionsApplied, Entered, Named, Passed, Record
+from spark_queue.core.records import Entered, Named, Passed, Record
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import EnteredNames
 from spark_queue.journal.file_columns import text_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.pieces import COLUMNS, PIECES
+from spark_queue.journal.reader import numbered
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLogEntry, appended, entered
 from spark_queue.settings.parsers import Position
 from spark_queue.views.message_search import one_of
+
+if TYPE_CHECKING:
+    from spark_queue.journal.reader import NumberedDefinitions
 
 _log = logging.getLogger(__name__)
 
@@ -57,15 +61,10 @@ class TopicLog:
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
         rows = journal.record_rows()
-        # The first record has the time of the journal's creation.
-        numbers = [0, *(each.record for each in rows.applied())]
         of_type = rows.where(lambda table: one_of(table.column("message_type"), [message_type]), "message_type")
-        records = rows.records(np.union1d(numbers, of_type))
+        # The first record has the time of the journal's creation.
+        records = rows.records(np.union1d([0], of_type))
         self._known = MessageTypeState(created_at_ms=records[0].at_ms)
-        #: The own name of an instance; None in any other journal.
-        self._instance: str | None = None
-        #: What a commit does that changes rows of the table which the message type follows.
-        self._on_change = STOP
         #: The names of instances that messages were pulled from, by the UUID of their journal.
         self._instances: dict[str, str] = {}
         #: The segments counted so far; made when one is counted on.
@@ -75,9 +74,8 @@ class TopicLog:
                 self._known.fold(record)
                 if isinstance(record.body, Entered | Named):
                     self._instances.update(record.body.instances)
-            elif isinstance(record.body, DefinitionsApplied):
-                self._instance = record.body.definitions.get("journal", {}).get("instance")
-                self._on_change = str(record.body.definitions.get("message_types", {}).get(message_type, {}).get("on_change", STOP))
+        self._journal = journal
+        self._take_definitions(numbered(store, rows.applied()[-1]))
         #: The newest version that was read; the log need not hold anything below the last recorded one.
         self.version = self._known.version
         self._log = journal.messages(message_type, self._known.followed)
@@ -93,10 +91,25 @@ class TopicLog:
         before, followed = self.version, self._known.followed
         if followed is not None and followed.trouble is not None:
             raise followed.trouble
-        for entry in self._log.tail(before, finds_gaps=finds_gaps):
+        for number, entry in enumerate(self._log.tail(before, finds_gaps=finds_gaps)):
+            # That of a followed table tells nothing of definitions, so each look at news asks for them.
+            if entry.definitions > self._applied or (followed is not None and not number):
+                self._take_definitions(self._journal.numbered_definitions())
             self._count_on(entry)
             self.version = entry.version
         return self.version > before
+
+    def _take_definitions(self, numbered: NumberedDefinitions) -> None:
+        """Read on by newer definitions."""
+        #: The number of their record.
+        self._applied, definitions = numbered
+        #: The own name of an instance; None in any other journal.
+        self._instance = definitions.journal.instance
+        known = definitions.message_types.get(self.message_type)
+        #: What a commit does that changes rows of the table which the message type follows.
+        self._on_change = STOP if known is None else known.on_change
+        #: The columns of the message type, as Spark DDL; None where it was dropped.
+        self.columns = None if known is None else known.columns
 
     def bookmark(self, position: Position) -> int:
         """Return the bookmark of a position as the log stands now: of the first message that is not before it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
+from spark_queue.source.columns import check_kept_up
 from spark_queue.source.offsets import TopicOffset
 from spark_queue.source.partitions import MessageReader, PlanningReader
 from spark_queue.source.planning import cut
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A topic as a stream: an offset is the first bookmark that was not read yet."""
 
-    def __init__(self, options: TopicStreamOptions, *, first_offset: TopicOffset, reader: MessageReader) -> None:
+    def __init__(
+        self, options: TopicStreamOptions, *, first_offset: TopicOffset, reader: MessageReader, columns: str | None
+    ) -> None:
         self._options = options
+        self._columns = columns
         self._first_offset = first_offset
         self._reader = reader
         self._log: TopicLog | None = None
@@ -50,7 +54,11 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         if not self._available_now:
             self._follower = self._follower or _follower_of(log, self._options, self._first_offset)
             self._follower.follow(offset.bookmark)
-        return start if log.until <= offset.bookmark else replace(offset, bookmark=log.until).to_json()
+        if log.until <= offset.bookmark:
+            return start
+        if log.columns is not None:
+            check_kept_up(self._columns, log.columns, message_type=log.message_type)
+        return replace(offset, bookmark=log.until).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cut the messages between two offsets, as far as they are not before the start that the options name."""

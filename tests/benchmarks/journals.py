@@ -173,7 +173,7 @@ def planner_of(
         journal=store.path, storage=store.storage_options, coordinator=None, queue=queue, subscription=subscription,
         ack_mode=ack_mode, max_backlog=max_backlog, filter=None, columns=None, min_partitions=None,
     )  # fmt: skip
-    return QueuePlanner(options, journal_id, available_now=False)
+    return QueuePlanner(options, journal_id, columns=None, available_now=False)
 
 
 def kill(pong: wire.Pong) -> None:

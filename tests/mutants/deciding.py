@@ -51,6 +51,29 @@ DECIDING = (
         ("tests/unit/source/test_planner.py",),
     ),
     Mutant(
+        "a stream takes a lease without the columns that its message type has got (R61)",
+        "            self._check_columns(granted.columns)\n", "            pass\n", ("tests/unit/source/test_planner.py",),
+    ),
+    Mutant(
+        "a stream begins without the columns that its message type has got since its load (R61)",
+        "        self._check_columns(drawn.columns)\n", "", ("tests/unit/source/test_planner.py",),
+    ),
+    Mutant(
+        "a receiver has the columns of its beginning for ever (R61)",
+        "        if granted.columns != self._bodies.columns:\n", "        if not self._bodies.columns:\n",
+        ("tests/integration/test_appended_columns.py",),
+    ),
+    Mutant(
+        "a topic stream has the definitions of its beginning for ever (R61)",
+        "            if entry.definitions > self._applied or (followed is not None and not number):\n",
+        "            if followed is not None and not number:\n", ("tests/integration/test_appended_columns.py",),
+    ),
+    Mutant(
+        "a topic stream over a table has the definitions of its beginning for ever (R61)",
+        "            if entry.definitions > self._applied or (followed is not None and not number):\n",
+        "            if entry.definitions > self._applied:\n", ("tests/integration/test_appended_columns.py",),
+    ),
+    Mutant(
         "every resume counts as a delivery (P3)",
         "    if body.counted:\n", "    if True:\n",
         _SCENARIOS,

@@ -58,8 +58,11 @@ def grant(work: UnitOfWork, subscription: Subscription, session: Session, *, cal
 
 def granted(work: UnitOfWork, lease: Lease, *, alone: bool = False) -> Granted:
     """Return the reply that gives a lease."""
-    period_ms, messages = work.ledger.definition.lease_period_ms, len(lease.rows)
-    return Granted(lease=lease.number, messages=messages, leased_until_ms=lease.due_at_ms, lease_period_ms=period_ms, alone=alone)
+    queue = work.ledger.definition
+    return Granted(
+        lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, lease_period_ms=queue.lease_period_ms,
+        columns=queue.columns, alone=alone,
+    )  # fmt: skip
 
 
 def _take_part(work: UnitOfWork, asker: Subscription, limit: int) -> BitMap64:

@@ -97,7 +97,7 @@ class GatedSource(SparkQueueDataSource):
 class _GatedStream(QueueStreamReader):
     def __init__(self, stream: QueueStreamReader, gates: Gates) -> None:
         reader: Any = _GatedReader(stream._reader, gates)
-        super().__init__(stream._options, first_offset=stream._first_offset, reader=reader)
+        super().__init__(stream._options, first_offset=stream._first_offset, reader=reader, columns=stream._columns)
         self._gates = gates
         self._newest: dict[str, Any] | None = None
 

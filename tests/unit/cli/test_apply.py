@@ -51,8 +51,8 @@ def test_apply_lets_a_queue_go_only_when_it_is_named(sparkq: Terminal, journal: 
     assert "remove [queues.WORK]" in sparkq("apply", journal.path, definitions, "--dry-run", "--remove", "WORK").out
 
 
-def test_consumers_that_run_are_named_beside_columns_that_they_began_without(tmp_path: Path) -> None:
-    """Their rows would come without the values, and be acknowledged all the same."""
+def test_queries_that_run_are_named_beside_columns_that_they_began_without(tmp_path: Path) -> None:
+    """They end before their next message; a receiver takes the columns as they come."""
     world = DashboardWorld(tmp_path)
     changed = copy.deepcopy(DEFINITIONS)
     changed["message_types"]["order"]["columns"] += ", discount BIGINT"
@@ -63,15 +63,16 @@ def test_consumers_that_run_are_named_beside_columns_that_they_began_without(tmp
     assert warnings() == [None]
     for queue in ("BILLING", "REFUNDS"):
         world.attach(queue, "east", 1)
+    world.attach("REFUNDS", "mailer", 1, ack_mode="receive")
     world.commit()
     [told] = warnings()
     assert told is not None
-    assert told.startswith("consumers of 'BILLING', 'REFUNDS' that run now began without 'discount', ")
+    assert told.startswith("queries of 'BILLING', 'REFUNDS' that run now began without 'discount', ")
     world.decide(commands.Unsubscribe(queue="REFUNDS", subscription="east"), 2)
     world.commit()
     [told] = warnings()
     assert told is not None
-    assert told.startswith("consumers of 'BILLING' that run now")
+    assert told.startswith("queries of 'BILLING' that run now")
     # No other change of a message type takes anything from them.
     changed["message_types"]["order"] |= {"columns": DEFINITIONS["message_types"]["order"]["columns"], "rename": {"sum": "amount"}}
     assert warnings() == [None]

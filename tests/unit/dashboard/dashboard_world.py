@@ -84,9 +84,9 @@ class DashboardWorld:
         publish(plan, self.opened.journal_id, now, rows, clock=PastClock(self.at(minute)))
         self._entrance.admit("order", now_ms=self.at(minute))
 
-    def attach(self, queue: str, subscription: str, minute: float, *, backlog: int = 1_000) -> None:
+    def attach(self, queue: str, subscription: str, minute: float, *, backlog: int = 1_000, **asks: Any) -> None:
         """Begin a subscription."""
-        begun = started(self.engine, queue, subscription, max_backlog=backlog, now_ms=self.at(minute))
+        begun = started(self.engine, queue, subscription, max_backlog=backlog, now_ms=self.at(minute), **asks)
         self._planners[queue] = {**begun, "call": 1}
 
     def work(self, queue: str, limit: int, minute: float) -> None:

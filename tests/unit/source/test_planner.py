@@ -10,13 +10,14 @@ import pytest
 from spark_queue.client import coordinator_client
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands, replies
-from spark_queue.errors import CoordinatorError, LeaseError
+from spark_queue.errors import CallerError, CoordinatorError, LeaseError
 from spark_queue.protocol.endpoint import Endpoint
 from spark_queue.settings.types import QueueStreamOptions
 from spark_queue.source import planner as planner_module
 from spark_queue.source.planner import QueuePlanner
 
 PERIOD_MS = 60_000
+COLUMNS = "value STRING"
 ROWS: Any = object()
 PIECES: Any = object()
 
@@ -25,6 +26,8 @@ class Client:
     """A connection that hears everything, and answers as a coordinator does."""
 
     made: list[Client]
+    #: The columns of the message type.
+    columns = COLUMNS
 
     def __init__(self, store: Any, journal_id: str, *, endpoint: Endpoint, start: bool = True) -> None:
         assert (store.path, store.storage_options, journal_id, endpoint.addresses) == ("/j", {"a": "b"}, "J", "grpc://far:1")
@@ -45,10 +48,12 @@ class Client:
         self.timeouts.append(timeout_s)
         if isinstance(request, commands.DrawIncarnation):
             return replies.Drawn(
-                incarnation=(2, 5), lease_period_ms=PERIOD_MS, message_type="json", columns="value STRING", at_most_once=False
+                incarnation=(2, 5), lease_period_ms=PERIOD_MS, message_type="json", columns=self.columns, at_most_once=False
             )
         if isinstance(request, commands.Next):
-            return replies.Granted(lease=self.lease, messages=1, leased_until_ms=9, lease_period_ms=PERIOD_MS // 2, status=None)
+            return replies.Granted(
+                lease=self.lease, messages=1, leased_until_ms=9, lease_period_ms=PERIOD_MS // 2, columns=self.columns
+            )
         if isinstance(request, commands.RowsTaken):
             self.told.set()
         if isinstance(request, commands.Renew):
@@ -84,19 +89,19 @@ class Renewer:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> type[Client]:
-    Client.made = []
+    Client.made, Client.columns = [], COLUMNS
     for module in (planner_module, coordinator_client):
         monkeypatch.setattr(module, "CoordinatorClient", Client)
     monkeypatch.setattr("spark_queue.source.planner.LeaseRenewer", Renewer)
     return Client
 
 
-def seated(*, available_now: bool = False) -> tuple[QueuePlanner, Client, Renewer]:
+def seated(*, available_now: bool = False, columns: str | None = None) -> tuple[QueuePlanner, Client, Renewer]:
     options = QueueStreamOptions(
         journal="/j", storage={"a": "b"}, coordinator="grpc://far:1", queue="Q", subscription="s", ack_mode="explicit",
         max_backlog=9, filter="id > 1", columns=None, min_partitions=None,
     )  # fmt: skip
-    planner = QueuePlanner(options, "J", available_now=available_now)
+    planner = QueuePlanner(options, "J", columns=columns, available_now=available_now)
     renewer: Any = planner._renewer
     return planner, Client.made[0], renewer
 
@@ -137,6 +142,33 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
     heard.lease = 7
     planner.next(finished=7, limit=1, wait_ms=0)
     assert renewer.held == [(6, PERIOD_MS), (7, PERIOD_MS // 2), (None, PERIOD_MS // 2)]
+
+
+def test_no_rows_come_without_values_of_columns_that_were_appended_since_the_load(client: type[Client]) -> None:
+    """The lease goes back as nobody's: it is not renewed, and the goodbye says that its rows were not taken."""
+    planner, heard, renewer = seated(columns="value  string")
+    heard.pieces = PIECES
+    planner.next(finished=0, limit=3, wait_ms=1)
+    client.columns += ", added BIGINT, more STRING"
+    heard.lease = 8
+    with pytest.raises(CallerError, match=r"COLUMNS_APPENDED.*'json' has got 'added', 'more' since"):
+        planner.next(finished=7, limit=3, wait_ms=1)
+    assert renewer.held == [(7, PERIOD_MS // 2)]
+    planner.leave()
+    assert (heard.made[-1].heard[-1].taken, [each for each in heard.heard if isinstance(each, commands.RowsTaken)]) == (0, [])
+
+
+def test_a_stream_that_was_loaded_before_columns_were_appended_does_not_begin(client: type[Client]) -> None:
+    client.columns += ", added BIGINT"
+    with pytest.raises(CallerError, match="COLUMNS_APPENDED"):
+        seated(columns=COLUMNS)
+    assert [type(each) for each in client.made[0].heard] == [commands.DrawIncarnation]
+
+
+def test_a_poll_that_finds_nothing_says_nothing_of_columns(client: type[Client]) -> None:
+    planner, heard, _ = seated(columns=COLUMNS)
+    client.columns, heard.lease = "", 5
+    assert planner.next(finished=5, limit=3, wait_ms=1).lease == 5
 
 
 def test_rows_that_came_with_a_grant_are_not_asked_for_and_stay_the_same(client: type[Client]) -> None:

@@ -292,17 +292,17 @@ def test_a_schema_of_the_users_own_is_given_in_its_order(journal: Journal) -> No
 class Planner:
     """Notes what it was made of."""
 
-    made: list[tuple[QueueStreamOptions, str, bool]]
+    made: list[tuple[QueueStreamOptions, str, str | None, bool]]
 
-    def __init__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> None:
-        self.made.append((options, journal_id, available_now))
+    def __init__(self, options: QueueStreamOptions, journal_id: str, *, columns: str | None, available_now: bool) -> None:
+        self.made.append((options, journal_id, columns, available_now))
 
     def leave(self) -> None:
         pass
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[QueueStreamOptions, str, bool]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[QueueStreamOptions, str, str | None, bool]]:
     Planner.made = []
     monkeypatch.setattr(planner, "QueuePlanner", Planner)
     return Planner.made
@@ -310,7 +310,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[QueueStreamOptions, str,
 
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
-    journal: Journal, made: list[tuple[QueueStreamOptions, str, bool]], *, available_now: bool
+    journal: Journal, made: list[tuple[QueueStreamOptions, str, str | None, bool]], *, available_now: bool
 ) -> None:
     reader = stream(
         journal, queue="WORK", subscription="billing", maxBacklog="7", ackMode="explicit", filter="id > 3",
@@ -322,7 +322,7 @@ def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
     offset = reader.initialOffset()
     limit = reader.getDefaultReadLimit()
     reader.stop()
-    ((options, journal_id, was_available_now),) = made
+    ((options, journal_id, _, was_available_now),) = made
     assert (options.queue, options.subscription, options.max_backlog, options.filter) == ("WORK", "billing", 7, "id > 3")
     assert (options.ack_mode, options.coordinator, options.journal) == ("explicit", "grpc://127.0.0.1:9", journal.path)
     assert journal_id == journal.journal_id()
@@ -330,6 +330,18 @@ def test_a_stream_of_a_queue_takes_the_seat_that_its_options_name(
     assert was_available_now is available_now
     assert isinstance(limit, ReadMaxRows)
     assert limit.max_rows == 7
+
+
+def test_a_stream_of_a_queue_knows_the_columns_by_which_it_was_loaded_unless_some_were_chosen(
+    journal: Journal, made: list[tuple[QueueStreamOptions, str, str | None, bool]]
+) -> None:
+    of_queue = {"queue": "WORK", "subscription": "billing"}
+    schema = source(journal, **of_queue).schema()
+    own: Any = source(journal, **of_queue).streamReader(type(schema)([schema["item"], schema["bookmark"]]))
+    for reader in (stream(journal, **of_queue), stream(journal, columns="id, item", **of_queue), own):
+        reader.initialOffset()
+        reader.stop()
+    assert [columns for _, _, columns, _ in made] == ["id BIGINT, item STRING", None, None]
 
 
 def test_the_columns_of_a_queue_are_those_of_its_messages_and_of_their_lease(journal: Journal) -> None:

@@ -84,8 +84,8 @@ class Seats:
     def __init__(self) -> None:
         self.taken: list[FakePlanner] = []
 
-    def __call__(self, options: QueueStreamOptions, journal_id: str, *, available_now: bool) -> FakePlanner:
-        assert (options.queue, journal_id) == ("WORK", "j")
+    def __call__(self, options: QueueStreamOptions, journal_id: str, *, columns: str | None, available_now: bool) -> FakePlanner:
+        assert (options.queue, journal_id, columns) == ("WORK", "j", "value STRING")
         self.taken.append(FakePlanner(available_now=available_now))
         return self.taken[-1]
 
@@ -111,7 +111,7 @@ def reader(seats: Seats) -> QueueStreamReader:
         journal="/journal", storage={}, coordinator=None, queue="WORK", subscription="s", ack_mode="auto", max_backlog=100,
         filter=None, columns=None, min_partitions=2,
     )  # fmt: skip
-    return QueueStreamReader(options, first_offset=start, reader=READER)
+    return QueueStreamReader(options, first_offset=start, reader=READER, columns="value STRING")
 
 
 def offset(lease: int, **change: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def progress(granted: Granted, queue: str) -> dict[str, Any] | None:
         journal="/nowhere", storage={}, coordinator=None, queue=queue, subscription="s", ack_mode="auto", max_backlog=4,
         filter=None, columns=None, min_partitions=None,
     )  # fmt: skip
-    stream = QueueStreamReader(options, first_offset=start, reader=reader)
+    stream = QueueStreamReader(options, first_offset=start, reader=reader, columns=None)
     stream._planner = seat
     stream.latestOffset(start.to_json(), ReadMaxRows(4))
     return stream.reportLatestOffset()
