@@ -129,6 +129,10 @@ CALLER: dict[str, str] = {
         "Spark. Drop or rename one."
     ),
     "TOPIC_MISSING": ("No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing was published."),
+    "MESSAGE_TYPE_RENEWED": (
+        "Message type '{message_type}' was defined anew, with other columns, after this publish was planned. Nothing was "
+        "published. Publish again, with rows that have the new columns."
+    ),
     "ROWS_UNREADABLE": ("{what} is not {expected}.{next_step} Nothing was published."),
     "TOPIC_OF_OTHER_TYPE": (
         "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and each publish is one "

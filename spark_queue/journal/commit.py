@@ -24,6 +24,8 @@ from spark_queue.journal.log_entry import (
 )
 from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.message_table import arrow_schema, open_messages
+from spark_queue.journal.reader import open_reader
+from spark_queue.journal.schema import stored_schema
 from spark_queue.journal.staging import StagedFile, StagingPlan, read_staged, write_file
 from spark_queue.journal.store import log_key, messages_key
 
@@ -204,6 +206,8 @@ class Commit:
             # A head that was kept may be older than the columns of the plan.
             head.reset(self._open())
             found = self._misfit(head)
+            if found is not None and self._is_defined_anew(head):
+                raise CallerError("MESSAGE_TYPE_RENEWED", message_type=self._plan.message_type)
             if found is not None:
                 raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
         head.fitting = self._plan.shape.schema
@@ -213,9 +217,15 @@ class Commit:
         there = {field.name: field.type for field in arrow_schema(head.table)}
         unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
         if unlike:
-            return f"Its columns {', '.join(unlike)} are not as declared. If the type was defined anew meanwhile, publish again."
+            return f"Its columns {', '.join(unlike)} are not as declared."
         partitions = head.table.metadata().partition_columns
         return f"It is partitioned by {', '.join(partitions)}." if partitions else None
+
+    def _is_defined_anew(self, head: DeltaHead) -> bool:
+        """Return whether the table is as the definitions of now have it: a write of Spark commits by those of its plan."""
+        known = open_reader(self._store).definitions().message_types.get(self._plan.message_type)
+        there = {field.name: field.type for field in arrow_schema(head.table)}
+        return known is not None and all(there.get(field.name) == field.type for field in stored_schema(known.columns))
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""

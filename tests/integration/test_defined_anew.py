@@ -10,7 +10,7 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.definitions import parsing
-from spark_queue.errors import ConfigError
+from spark_queue.errors import CallerError, ConfigError
 from spark_queue.journal.publisher import make_plan, publish
 from tests.integration.coordinator_world import World
 
@@ -57,6 +57,20 @@ def test_a_message_that_no_coordinator_has_seen_keeps_the_columns(make_world: Ca
         journal.apply(file(world, "id STRING, count DOUBLE"))
     journal.apply(file(world, "id STRING, count BIGINT"))
     assert messages(journal) == [{"id": "a", "count": 1}]
+
+
+def test_a_publish_that_was_planned_by_the_older_definitions_is_refused_by_name(make_world: Callable[..., World]) -> None:
+    """A write of Spark commits by its plan, whatever holds by then; the table is whole."""
+    world = make_world()
+    journal = Journal(world.store.path)
+    journal.apply(file(world, "id STRING, count BIGINT"))
+    older = parsing.parse(file(world, "id STRING, count BIGINT"))
+    plan = make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
+    journal.apply(file(world, None), remove=["LINES"])
+    journal.apply(file(world, "id STRING, count DOUBLE"))
+    with pytest.raises(CallerError, match=r"MESSAGE_TYPE_RENEWED.*'line' was defined anew.*Nothing was published"):
+        publish(plan, world.journal_id, older, pa.table({"id": ["a"], "count": [1]}))
+    assert messages(journal) == []
 
 
 def messages(journal: Journal) -> list[dict[str, Any]]:
