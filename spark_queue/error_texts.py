@@ -116,9 +116,9 @@ CONFIG: dict[str, str] = {
 CALLER: dict[str, str] = {
     "UNKNOWN_COLUMN": ("There is no column '{column}' in {where}.{nearest} Columns: {columns}."),
     "COLUMNS_APPENDED": (
-        "Message type '{message_type}' has got {columns} since this stream was loaded, so its rows would come without these "
-        "values. What it has not received yet stays where it is. Load the stream anew, and start the query from its checkpoint; "
-        "option `columns` names those to read where a stream should go on without others."
+        "Message type '{message_type}' was given {columns} after this stream was loaded, so later rows would come without their "
+        "values. Nothing more is delivered. Load the stream anew, and start the query from its checkpoint. A stream that should go "
+        "on without new columns names those that it reads, by option `columns`."
     ),
     "COLUMN_TYPE_MISMATCH": (
         "Column '{column}' of {where} is {found} in row {row}, but the message type declares {expected}, and values are stored "
@@ -130,8 +130,8 @@ CALLER: dict[str, str] = {
     ),
     "TOPIC_MISSING": ("No topic for {rows} row(s): give `topic`, or a `topic` column without NULLs. Nothing was published."),
     "MESSAGE_TYPE_RENEWED": (
-        "Message type '{message_type}' was defined anew, with other columns, after this publish was planned. Nothing was "
-        "published. Publish again, with rows that have the new columns."
+        "Message type '{message_type}' was dropped, or defined anew with other columns, after this publish was planned. Nothing "
+        "was published. Publish again by the definitions that hold."
     ),
     "ROWS_UNREADABLE": ("{what} is not {expected}.{next_step} Nothing was published."),
     "TOPIC_OF_OTHER_TYPE": (

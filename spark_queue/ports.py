@@ -83,6 +83,8 @@ class MessageLogEntry:
     groups: Mapping[str, str] = field(default_factory=dict)
     #: The number of the record of the newest definitions, where the entry tells it (PROTOCOL 3); 0 in any other.
     definitions: int = 0
+    #: Whether it alters the table: for definitions that hold only afterwards.
+    alters_table: bool = False
     #: Of a followed table: its commit, of which nothing has been judged.
     commit: TableCommit | None = None
 

@@ -163,7 +163,7 @@ def _with_warning(changes: list[Change], now: JournalView, wanted: Definitions) 
 
 
 def _with_running(changes: Iterable[Change], state: JournalState, wanted: Definitions) -> list[Change]:
-    """Warn beside columns that are appended of the queries that began without them, and end before their next message."""
+    """Warn beside columns that are appended of the queries that were loaded without them, and end."""
     told = []
     for change in changes:
         name = change.where.removeprefix("[message_types.").removesuffix("]")
@@ -172,8 +172,8 @@ def _with_running(changes: Iterable[Change], state: JournalState, wanted: Defini
         queues = _with_queries(state, name) if appended else []
         if queues:
             warning = (
-                f"queries of {', '.join(map(repr, queues))} that run now began without {', '.join(map(repr, appended))}, and end "
-                "before their next message with COLUMNS_APPENDED, unless their columns were chosen. Start them again after this."
+                f"queries of {', '.join(map(repr, queues))} that run now were loaded without {', '.join(map(repr, appended))}, and "
+                "end with COLUMNS_APPENDED, unless their columns were chosen; so do streams of topics. Load and start them anew."
             )
             change = replace(change, warning=warning)
         told.append(change)

@@ -100,7 +100,7 @@ class Commands:
                     _LOG.warning("The table of message type '%s' stays as it is: %s", name, trouble)
         if isinstance(reply, LeasedRows) and isinstance(command, commands.Rows):
             return Answer(reply=reply.reply, pieces=self._pieces(command, reply.rows, is_barrier=reply.is_barrier))
-        if isinstance(reply, Granted) and isinstance(command, commands.Next):
+        if isinstance(reply, Granted) and isinstance(command, commands.Next) and reply.messages:
             return self._granted(command, reply, now_ms, who)
         assert not isinstance(reply, LeasedRows), "only `Rows` gives rows"
         return None if reply is None else Answer(reply=reply)

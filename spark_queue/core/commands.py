@@ -155,6 +155,8 @@ class Attach(PlannerCommand, frozen=True, kw_only=True):
 class Next(PlannerCommand, frozen=True, kw_only=True):
     """Prove lease `finished` and grant the next one. Answered with `Granted` (lease equal to `finished` when nothing is there).
 
+    Nothing is granted to a stream that reads by other columns than hold.
+
     The pieces come with the answer where `Rows` would tell the same and do nothing. For a receiver, `finished` is the newest lease
     that it knows of, which proves nothing (R135), and the answer says where its messages stand.
     """
@@ -164,6 +166,8 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
     wait_ms: int = 0
     #: Whether the caller asks again where nothing is there: it may hear so by a look at the log that is some seconds old (P7).
     asks_again: bool = False
+    #: Of a stream: the columns by which its rows are read, as Spark DDL; None where it has chosen some, which it keeps (R61).
+    columns: str | None = None
     #: Of a receiver: messages that it works on, although their lease ends, or has ended, at its limit (R136).
     overrun: Ranges = ()
 

@@ -137,7 +137,7 @@ class Granted(Reply, frozen=True, kw_only=True):
     messages: int
     leased_until_ms: int
     lease_period_ms: int
-    #: The columns of its message type as they hold now, as Spark DDL; empty where nothing is granted.
+    #: The columns of its message type as they hold now, as Spark DDL, where messages are granted, or none to a stream for others.
     columns: str = ""
     #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.
     status: QueueStatus | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
@@ -202,30 +203,33 @@ class Commit:
         """Refuse a table that somebody altered so that the files do not fit it (PROTOCOL 2)."""
         if head.fitting is self._plan.shape.schema:
             return
-        if self._misfit(head) is not None:
+        if self._misfit(head, self._plan.shape.schema) is not None:
             # A head that was kept may be older than the columns of the plan.
             head.reset(self._open())
-            found = self._misfit(head)
-            if found is not None and self._is_defined_anew(head):
+            found = self._misfit(head, self._plan.shape.schema)
+            if found is not None and self._has_other_definitions(head):
                 raise CallerError("MESSAGE_TYPE_RENEWED", message_type=self._plan.message_type)
             if found is not None:
                 raise damaged(self._store, f"the table of message type '{self._plan.message_type}' was altered", found)
         head.fitting = self._plan.shape.schema
 
-    def _misfit(self, head: DeltaHead) -> str | None:
-        """Return a sentence that says why the files do not fit the table as the head knows it; None where they do."""
+    def _misfit(self, head: DeltaHead, schema: pa.Schema) -> str | None:
+        """Return a sentence that says why files of a schema do not fit the table as the head knows it; None where they do."""
         there = {field.name: field.type for field in arrow_schema(head.table)}
-        unlike = [field.name for field in self._plan.shape.schema if there.get(field.name) != field.type]
+        unlike = [field.name for field in schema if there.get(field.name) != field.type]
         if unlike:
             return f"Its columns {', '.join(unlike)} are not as declared."
         partitions = head.table.metadata().partition_columns
         return f"It is partitioned by {', '.join(partitions)}." if partitions else None
 
-    def _is_defined_anew(self, head: DeltaHead) -> bool:
-        """Return whether the table is as the definitions of now have it: a write of Spark commits by those of its plan."""
+    def _has_other_definitions(self, head: DeltaHead) -> bool:
+        """Return whether the table fits those of now, or has none: a write of Spark commits by those of its plan."""
         known = open_reader(self._store).definitions().message_types.get(self._plan.message_type)
-        there = {field.name: field.type for field in arrow_schema(head.table)}
-        return known is not None and all(there.get(field.name) == field.type for field in stored_schema(known.columns))
+        if known is None:
+            # It goes, or begins anew: its table is altered before its definition stands.
+            return True
+        columns = stored_schema(known.columns)
+        return columns != self._plan.shape.schema and self._misfit(head, columns) is None
 
     def _read_on(self, head: DeltaHead) -> bool:
         """Read the commits of others, or open the log anew; returns whether it went on from the head."""

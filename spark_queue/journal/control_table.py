@@ -168,6 +168,17 @@ def read(store: Store, *, get: Callable[[str], bytes | None] | None = None) -> C
     raise OddLogError(f"{log_key(CONTROL, missing)} is missing", "Later ones are there.")
 
 
+def read_on(store: Store, table: ControlTable) -> bool:
+    """Read what was committed since a look; False where the log of that look may be cleaned away. OddLogError as in `read`."""
+    if store.read(log_key(CONTROL, table.version)) is None:
+        return False
+    while (data := store.read(log_key(CONTROL, table.version + 1))) is not None:
+        entry = _parsed(store, table.version + 1, data)
+        with _faults_named(entry):
+            table.apply(entry)
+    return True
+
+
 def read_checkpoint(store: Store) -> ControlTable | None:
     """Read the log up to its newest checkpoint; None where there is none. OddLogError where that is not whole."""
     if not _has_log(store):

@@ -131,7 +131,7 @@ def understand(entry: LogEntry) -> MessageLogEntry:
     return MessageLogEntry(
         version=entry.version, token=mark.token, committed_at_ms=entry.committed_at_ms, added=tuple(added),
         foreign_paths=tuple(foreign), foreign_rows=foreign_rows, instances=mark.instances, groups=mark.groups,
-        definitions=entry.transactions.get(DEFINITIONS_TXN, 0),
+        definitions=entry.transactions.get(DEFINITIONS_TXN, 0), alters_table=entry.changes_table,
     )  # fmt: skip
 
 

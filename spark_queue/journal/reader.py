@@ -50,6 +50,33 @@ class JournalReader:
         return ControlRows(self.store, list_blocks(self.store))
 
 
+class NewestDefinitions:
+    """Reads again and again which definitions hold, from where its `table` of the control log was read to."""
+
+    def __init__(self, store: Store, table: ControlTable) -> None:
+        self._store = store
+        self._table = table
+        self._known: NumberedDefinitions | None = None
+
+    def look(self, *, reads_on: bool = True) -> NumberedDefinitions:
+        """Return the definitions that hold, behind the number of their record; where it reads nothing, as they were."""
+        if reads_on:
+            self._read_on()
+        newest = [block for block in self._table.blocks if block.holds_only(Kind.DEFINITIONS_APPLIED)][-1]
+        if self._known is None or self._known[0] != newest.last:
+            self._known = numbered(self._store, to_records_of(self._store, read_known(self._store, newest))[-1])
+        return self._known
+
+    def _read_on(self) -> None:
+        try:
+            if control_table.read_on(self._store, self._table):
+                return
+        except OddLogError:
+            # Whoever reads the whole log names what is wrong with it, or mends it.
+            pass
+        self._table = open_control(self._store)
+
+
 def open_reader(store: Store) -> JournalReader:
     """Open a journal for publishing, or for looking only: reads its id, and nothing else."""
     return _opened(store, _known_setup(store)[0])

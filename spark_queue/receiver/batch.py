@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import Outcome
+from spark_queue.receiver.bodies import brought_up
 from spark_queue.receiver.message import Message, Settlement, Settles
 
 
@@ -38,8 +39,10 @@ class MessageBatch:
         """The messages: their columns, and ``bookmark``, ``lease``, ``delivery_count``, ``cancel_count`` and ``is_barrier``."""
         if self._table is None:
             parts = []
+            # The message type may have got columns while its messages came: the newest lease has those of now.
+            newest, _ = max(self.messages, key=lambda each: each.lease).place
             for rows, some in groupby((each.place for each in self.messages), key=lambda place: place[0]):
-                parts.append(rows.table.take(pa.array([row for _, row in some], pa.int64())))
+                parts.append(brought_up(rows.table.take(pa.array([row for _, row in some], pa.int64())), newest.table.schema))
             table = pa.concat_tables(parts, promote_options="default")
             for name, kind in (
                 ("bookmark", pa.int64()), ("delivery_count", pa.int32()), ("cancel_count", pa.int32()), ("is_barrier", pa.bool_()),

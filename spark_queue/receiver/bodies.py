@@ -22,6 +22,17 @@ from spark_queue.journal.store import Store
 KEPT_BYTES = 64 * 1024 * 1024
 
 
+def brought_up(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema, beside any others: one that was appended since is NULL, a retyped one is cast."""
+    for field in schema:
+        number = table.schema.get_field_index(field.name)
+        if number < 0:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        elif table.field(number).type != field.type:
+            table = table.set_column(number, field, table.column(number).cast(field.type))
+    return table
+
+
 class BodyRows:
     """Some rows of a message file; a column becomes Python's values when somebody asks for it."""
 
@@ -136,14 +147,8 @@ class MessageBodies:
         """Return a table with the columns of its message type as they are declared by now; one that was appended since is NULL."""
         if of_file.names is not None:
             return self._of_table(table, of_file, start, count)
-        for field in self._schema:
-            number = table.schema.get_field_index(field.name)
-            if number < 0:
-                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-            elif table.field(number).type != field.type:
-                # A copy of a followed table's file has the columns that were declared when it was made.
-                table = table.set_column(number, field, table.column(number).cast(field.type))
-        return table
+        # A copy of a followed table's file has the columns that were declared when it was made.
+        return brought_up(table, self._schema)
 
     def _of_table(self, table: pa.Table, of_file: FileColumns, start: int, count: int) -> pa.Table:
         """Return rows of a followed table's file, the first of which is row `start`, as if they had been published."""

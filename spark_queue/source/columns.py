@@ -44,9 +44,9 @@ def check_kept_up(loaded: str | None, columns: str, *, message_type: str) -> Non
     if loaded is None or loaded == columns:
         return
     known = user_schema(loaded)
-    added = [field.name for field in user_schema(columns) if field not in known]
-    if added:
-        raise CallerError("COLUMNS_APPENDED", message_type=message_type, columns=", ".join(f"'{name}'" for name in added))
+    others = [field.name for field in user_schema(columns) if field not in known]
+    if others:
+        raise CallerError("COLUMNS_APPENDED", message_type=message_type, columns=", ".join(f"'{name}'" for name in others))
 
 
 def to_spark(schema: pa.Schema) -> StructType:

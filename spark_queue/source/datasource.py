@@ -72,5 +72,5 @@ class SparkQueueDataSource(DataSource):
 
             loading.check_schema(schema, self.schema())
             # It names the columns, and so has chosen them.
-            return replace(cast(Target, self._target), columns=None)
+            self._target = replace(cast(Target, self._target), columns=None)
         return self._target

@@ -57,7 +57,7 @@ class QueuePlanner:
         #: As the coordinator said last, in milliseconds.
         self._lease_period_ms = drawn.lease_period_ms
         self._message_type, self._columns = drawn.message_type, columns
-        self._check_columns(drawn.columns)
+        self._keep_up(drawn.columns)
         self._given: _Given | None = None
         #: The newest lease of which Spark was given the rows as they came.
         self._taken = 0
@@ -70,11 +70,12 @@ class QueuePlanner:
     def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool = False) -> replies.Granted:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
         begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
-        asked = self._numbered(commands.Next, finished=finished, limit=limit, wait_ms=wait_ms, asks_again=asks_again)
-        granted, pieces = self._client.next_with_rows(asked)
-        if granted.lease != finished:
-            # Before Spark knows of it: the lease goes back with the goodbye, and counts no delivery.
-            self._check_columns(granted.columns)
+        poll = {"finished": finished, "limit": limit, "wait_ms": wait_ms, "asks_again": asks_again}
+        granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
+        while granted.lease == finished and granted.columns and self._columns not in (None, granted.columns):
+            # Nothing was granted, since others hold; where these are only spelt otherwise, it asks again.
+            self._keep_up(granted.columns)
+            granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
         if pieces is not None:
             until_ms = granted.leased_until_ms
             rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)
@@ -87,9 +88,11 @@ class QueuePlanner:
         self._renewer.hold(None if granted.lease == finished else granted.lease, lease_period_ms=self._lease_period_ms)
         return granted
 
-    def _check_columns(self, columns: str) -> None:
-        """Refuse rows that would lack values of columns which their message type has got since the stream was loaded."""
-        check_kept_up(self._columns, columns, message_type=self._message_type)
+    def _keep_up(self, columns: str) -> None:
+        """Read by the columns of now, where they are those of the load in other words; refuse others."""
+        if self._columns is not None:
+            check_kept_up(self._columns, columns, message_type=self._message_type)
+            self._columns = columns
 
     def _trace(self, granted: replies.Granted, begun_ms: int) -> None:
         """Make a span of a poll that was granted a lease."""

@@ -26,7 +26,8 @@ from spark_queue.journal.entering import EnteredNames
 from spark_queue.journal.file_columns import text_of
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.pieces import COLUMNS, PIECES
-from spark_queue.journal.reader import numbered
+from spark_queue.journal.reader import NewestDefinitions, open_control
+from spark_queue.journal.record_blocks import ControlRows
 from spark_queue.journal.schema import ORIGIN
 from spark_queue.journal.store import Store
 from spark_queue.ports import MessageLogEntry, appended, entered
@@ -60,7 +61,8 @@ class TopicLog:
         self.message_type = message_type
         self._topic = topic
         self._fails_on_data_loss = fail_on_data_loss
-        rows = journal.record_rows()
+        table = open_control(store)
+        rows = ControlRows(store, table.blocks)
         of_type = rows.where(lambda table: one_of(table.column("message_type"), [message_type]), "message_type")
         # The first record has the time of the journal's creation.
         records = rows.records(np.union1d([0], of_type))
@@ -74,8 +76,10 @@ class TopicLog:
                 self._known.fold(record)
                 if isinstance(record.body, Entered | Named):
                     self._instances.update(record.body.instances)
-        self._journal = journal
-        self._take_definitions(numbered(store, rows.applied()[-1]))
+        self._definitions = NewestDefinitions(store, table)
+        self._take(self._definitions.look(reads_on=False))
+        #: Whether the table was altered for definitions that nobody has told yet.
+        self._awaits_definitions = False
         #: The newest version that was read; the log need not hold anything below the last recorded one.
         self.version = self._known.version
         self._log = journal.messages(message_type, self._known.followed)
@@ -91,16 +95,21 @@ class TopicLog:
         before, followed = self.version, self._known.followed
         if followed is not None and followed.trouble is not None:
             raise followed.trouble
-        for number, entry in enumerate(self._log.tail(before, finds_gaps=finds_gaps)):
-            # That of a followed table tells nothing of definitions, so each look at news asks for them.
-            if entry.definitions > self._applied or (followed is not None and not number):
-                self._take_definitions(self._journal.numbered_definitions())
+        for entry in self._log.tail(before, finds_gaps=finds_gaps):
             self._count_on(entry)
             self.version = entry.version
-        return self.version > before
+            if entry.alters_table or entry.definitions:
+                self._awaits_definitions = entry.alters_table or entry.definitions > self._applied
+        came = self.version > before
+        # Only now: what was counted was committed before. The log of a followed table tells nothing of definitions.
+        if came and (followed is not None or self._awaits_definitions):
+            known = self._applied
+            self._take(self._definitions.look())
+            self._awaits_definitions = self._awaits_definitions and self._applied == known
+        return came
 
-    def _take_definitions(self, numbered: NumberedDefinitions) -> None:
-        """Read on by newer definitions."""
+    def _take(self, numbered: NumberedDefinitions) -> None:
+        """Read on by definitions."""
         #: The number of their record.
         self._applied, definitions = numbered
         #: The own name of an instance; None in any other journal.

@@ -56,8 +56,7 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
             self._follower.follow(offset.bookmark)
         if log.until <= offset.bookmark:
             return start
-        if log.columns is not None:
-            check_kept_up(self._columns, log.columns, message_type=log.message_type)
+        self._check_columns(log)
         return replace(offset, bookmark=log.until).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -71,8 +70,15 @@ class TopicStreamReader(PlanningReader, DataSourceStreamReader, SupportsTriggerA
         return cut(log.pieces(max(first, lowest), until), min_partitions=self._options.min_partitions)
 
     def _opened(self) -> TopicLog:
-        self._log = self._log or _open_log(self._options, self._first_offset)
+        if self._log is None:
+            self._log = _open_log(self._options, self._first_offset)
+            # Here, too: after a restart Spark plans the batch that is not committed, and asks for no offset first.
+            self._check_columns(self._log)
         return self._log
+
+    def _check_columns(self, log: TopicLog) -> None:
+        if log.columns is not None:
+            check_kept_up(self._columns, log.columns, message_type=log.message_type)
 
 
 class TopicBatchReader(PlanningReader, DataSourceReader):

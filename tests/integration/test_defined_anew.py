@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +12,10 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.definitions import parsing
-from spark_queue.errors import CallerError, ConfigError
+from spark_queue.errors import CallerError, ConfigError, JournalError
+from spark_queue.journal import message_table
 from spark_queue.journal.publisher import make_plan, publish
-from tests.integration.coordinator_world import World
+from tests.integration.coordinator_world import TOPIC, World
 
 
 def file(world: World, columns: str | None) -> dict[str, Any]:
@@ -68,9 +71,28 @@ def test_a_publish_that_was_planned_by_the_older_definitions_is_refused_by_name(
     plan = make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
     journal.apply(file(world, None), remove=["LINES"])
     journal.apply(file(world, "id STRING, count DOUBLE"))
-    with pytest.raises(CallerError, match=r"MESSAGE_TYPE_RENEWED.*'line' was defined anew.*Nothing was published"):
+    with pytest.raises(CallerError, match=r"MESSAGE_TYPE_RENEWED.*'line' was dropped, or defined anew.*Nothing was published"):
         publish(plan, world.journal_id, older, pa.table({"id": ["a"], "count": [1]}))
     assert messages(journal) == []
+    journal.apply(file(world, None), remove=["LINES"])
+    message_table.create(world.store, world.journal_id, "line", "id STRING, count STRING", durable=False, unused_by=99)
+    # So it stands before the definitions do, and for good where the coordinator dies in between.
+    with pytest.raises(CallerError, match="MESSAGE_TYPE_RENEWED"):
+        publish(plan, world.journal_id, older, pa.table({"id": ["a"], "count": [1]}))
+
+
+def test_a_table_that_somebody_has_partitioned_is_damaged_whatever_the_definitions_say(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    held = parsing.parse(world.definitions)
+    log = Path(world.store.path) / "messages" / "json" / "_delta_log"
+    newest = sorted(log.glob("*.json"))
+    first = [json.loads(line) for line in newest[0].read_text().splitlines()]
+    metadata = next(each["metaData"] for each in first if "metaData" in each) | {"partitionColumns": ["topic"]}
+    altered = [{"metaData": metadata}, {"commitInfo": {"timestamp": 1, "operation": "SET"}}]
+    (log / f"{int(newest[-1].stem) + 1:020}.json").write_text("".join(f"{json.dumps(each)}\n" for each in altered))
+    plan = make_plan(world.store, held, message_type="json", topic=TOPIC, expires_after_ms=None)
+    with pytest.raises(JournalError, match=r"JOURNAL_DAMAGED.*partitioned by topic"):
+        publish(plan, world.journal_id, held, pa.table({"value": ["1"]}))
 
 
 def messages(journal: Journal) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def test_apply_lets_a_queue_go_only_when_it_is_named(sparkq: Terminal, journal: 
 
 
 def test_queries_that_run_are_named_beside_columns_that_they_began_without(tmp_path: Path) -> None:
-    """They end before their next message; a receiver takes the columns as they come."""
+    """They end at their next poll; a receiver takes the columns as they come."""
     world = DashboardWorld(tmp_path)
     changed = copy.deepcopy(DEFINITIONS)
     changed["message_types"]["order"]["columns"] += ", discount BIGINT"
@@ -67,7 +67,7 @@ def test_queries_that_run_are_named_beside_columns_that_they_began_without(tmp_p
     world.commit()
     [told] = warnings()
     assert told is not None
-    assert told.startswith("queries of 'BILLING', 'REFUNDS' that run now began without 'discount', ")
+    assert told.startswith("queries of 'BILLING', 'REFUNDS' that run now were loaded without 'discount', ")
     world.decide(commands.Unsubscribe(queue="REFUNDS", subscription="east"), 2)
     world.commit()
     [told] = warnings()

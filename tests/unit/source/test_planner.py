@@ -51,9 +51,11 @@ class Client:
                 incarnation=(2, 5), lease_period_ms=PERIOD_MS, message_type="json", columns=self.columns, at_most_once=False
             )
         if isinstance(request, commands.Next):
+            has_others = request.columns not in (None, self.columns)
             return replies.Granted(
-                lease=self.lease, messages=1, leased_until_ms=9, lease_period_ms=PERIOD_MS // 2, columns=self.columns
-            )
+                lease=request.finished if has_others else self.lease, messages=1, leased_until_ms=9,
+                lease_period_ms=PERIOD_MS // 2, columns=self.columns,
+            )  # fmt: skip
         if isinstance(request, commands.RowsTaken):
             self.told.set()
         if isinstance(request, commands.Renew):
@@ -145,17 +147,26 @@ def test_lease_is_renewed_from_its_grant_and_from_its_resume_and_not_when_nothin
 
 
 def test_no_rows_come_without_values_of_columns_that_were_appended_since_the_load(client: type[Client]) -> None:
-    """The lease goes back as nobody's: it is not renewed, and the goodbye says that its rows were not taken."""
+    """R61: each poll names the columns by which its rows are read, and one that has others is granted nothing."""
     planner, heard, renewer = seated(columns="value  string")
-    heard.pieces = PIECES
     planner.next(finished=0, limit=3, wait_ms=1)
+    # The same in other words is no other, however often it changes.
+    client.columns = "value string"
+    assert planner.next(finished=0, limit=3, wait_ms=1).lease == 7
     client.columns += ", added BIGINT, more STRING"
-    heard.lease = 8
-    with pytest.raises(CallerError, match=r"COLUMNS_APPENDED.*'json' has got 'added', 'more' since"):
+    with pytest.raises(CallerError, match=r"COLUMNS_APPENDED.*'json' was given 'added', 'more' after"):
         planner.next(finished=7, limit=3, wait_ms=1)
-    assert renewer.held == [(7, PERIOD_MS // 2)]
-    planner.leave()
-    assert (heard.made[-1].heard[-1].taken, [each for each in heard.heard if isinstance(each, commands.RowsTaken)]) == (0, [])
+    assert renewer.held == [(7, PERIOD_MS // 2)] * 2
+    polls = [each for each in heard.heard if isinstance(each, commands.Next)]
+    assert [each.columns for each in polls] == [COLUMNS, COLUMNS, "value string", "value string"]
+    assert [each.call for each in polls] == [2, 3, 4, 5]
+
+
+def test_a_stream_of_chosen_columns_keeps_them(client: type[Client]) -> None:
+    planner, heard, _ = seated()
+    client.columns += ", added BIGINT"
+    planner.next(finished=0, limit=3, wait_ms=1)
+    assert heard.heard[-1].columns is None
 
 
 def test_a_stream_that_was_loaded_before_columns_were_appended_does_not_begin(client: type[Client]) -> None:
