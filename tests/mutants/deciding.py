@@ -57,8 +57,7 @@ DECIDING = (
     ),
     Mutant(
         "a stream does not name the columns by which it reads (R61)",
-        "            granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))\n",
-        "            granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll))\n",
+        "**poll, columns=self._columns))\n        while granted", "**poll))\n        while granted",
         ("tests/unit/source/test_planner.py",),
     ),
     Mutant(
@@ -81,8 +80,8 @@ DECIDING = (
     ),
     Mutant(
         "a topic stream over a table has the definitions of its beginning for ever (R61)",
-        "        if came and (followed is not None or self._awaits_definitions):\n", "        if came and self._awaits_definitions:\n",
-        _APPENDED,
+        "        if came and (followed is not None or self._awaits_definitions):\n",
+        "        if came and self._awaits_definitions:\n", _APPENDED,
     ),
     Mutant(
         "a topic stream plans a batch that is not committed without the columns that it was planned with (R61)",
