@@ -19,6 +19,7 @@ from tests import drawn_cases
 from tests.coordinator_processes import SESSION_VARIABLE, WARM_VARIABLE, coordinators_of, starter_of, warm_coordinators
 from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
+from tests.warm_processes import warm_spark
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -132,20 +133,28 @@ def coordinators_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Yield the one session of this process: two cores, Delta, UTC, and a quiet console."""
+    """Yield the one session of this process: two cores, Delta, UTC, and a quiet console.
+
+    In a push its Pythons are forked; the long forms, a file by itself, and whoever starts a session of its own, start each of them.
+    """
     from pyspark.sql import SparkSession
 
     from spark_queue import configure_spark
 
     builder = SparkSession.Builder().master("local[2]").appName("spark_queue tests")
-    session = (
+    builder = (
         configure_spark(builder)
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile='{ROOT / 'conf' / 'log4j2.properties'}'")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
     )
-    yield session
-    session.stop()
+    with contextlib.ExitStack() as forking:
+        variables = forking.enter_context(warm_spark(tmp_path_factory.mktemp("pythons"))) if drawn_cases.DRAWS else {}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            session = builder.getOrCreate()
+        yield session
+        session.stop()

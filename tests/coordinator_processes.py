@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from spark_queue.client import coordinator_client
-from tests.source_tree import ROOT
+from tests.warm_processes import warm
 
 #: The environment variable that a test session hands to every process it starts, directly or through Spark.
 SESSION_VARIABLE = "SPARK_QUEUE_TEST_SESSION"
@@ -54,17 +52,12 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 @contextlib.contextmanager
 def warm_coordinators(folder: Path) -> Iterator[None]:
     """Let coordinators that are started on demand be forked, until the end of the block, from a process that is loaded already."""
-    address = str(folder / "warm")
     # Its last arguments are those of a coordinator, by which what is forked from it is found.
-    command = [sys.executable, "-m", "tests.startup.warm_coordinators", address, "-m", "spark_queue.coordinator"]
-    # A forked process keeps what the system shows as its environment: no test is its starter.
-    around = {name: value for name, value in coordinator_client.environment().items() if name != "PYTEST_CURRENT_TEST"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=around | {"OPENBLAS_NUM_THREADS": "1"}, cwd=ROOT) as process:
+    arguments = ("-m", "spark_queue.coordinator")
+    with warm("warm_coordinators", folder, *arguments, environment=coordinator_client.environment()) as address:
         before, os.environ[WARM_VARIABLE] = os.environ.get(WARM_VARIABLE), address
         try:
             yield
         finally:
             del os.environ[WARM_VARIABLE]
             os.environ |= {} if before is None else {WARM_VARIABLE: before}
-            assert process.stdin is not None
-            process.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from pyroaring import BitMap64
@@ -13,6 +14,9 @@ from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE
+
+#: Most values are of these types, and stay as they are.
+_PLAIN = frozenset({int, str, bool, float, bytes, type(None)})
 
 
 def digest(state: JournalState) -> dict[str, Any]:
@@ -94,16 +98,26 @@ def _counts(counts: Counts, rows: BitMap64) -> dict[int, Any]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    return {field.name: _copied(getattr(value, field.name)) for field in fields(value)}
+    kind: Any = type(value)
+    return {name: _copied(getattr(value, name)) for name in _fields(kind)}
 
 
 def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, BitMap64):
         return to_ranges(value)
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_copied(entry) for entry in value]
-    if is_dataclass(value):
+    if is_dataclass(kind):
         return _plain(value)
     return value
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields: to ask it for each value takes longer than to copy that."""
+    return tuple(field.name for field in fields(kind))

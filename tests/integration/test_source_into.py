@@ -198,7 +198,7 @@ def test_a_table_that_cannot_be_appended_to_is_refused_before_the_stream_starts(
 @pytest.mark.parametrize(
     ("made", "select", "text"),
     [
-        ("id INT", "id", "column 'id' is long in the rows and integer in the table"),
+        ("id INT", "id", "column 'id' is BIGINT in the rows and INT in the table"),
         ("id BIGINT", "id, item", "it has no column 'item'"),
         ("id BIGINT, at DATE NOT NULL", "id", "the rows lack column 'at'"),
         (None, "id, id AS ID", "column 'id' twice"),

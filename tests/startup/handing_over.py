@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import os
 import resource
+import runpy
+import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 #: What a starter hands down beside the streams, the environment and the directory: signals that are ignored, and limits.
@@ -20,40 +26,93 @@ _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 _STREAMS = (0, 1, 2)
 
 
-def hand_over(address: str) -> None:
-    """End this process when another has taken its place; where nobody does, return."""
+def hand_over(address: str, *, is_watched: bool = False) -> None:
+    """End this process when another has taken its place; where nobody does, return.
+
+    Where the starter watches the process that it has started, this one stays for as long as the other lives: signals are handed on,
+    and what kills this one kills the other.
+    """
     told = {
+        "arguments": sys.orig_argv[2:],
         "environment": dict(os.environ),
         "directory": str(Path.cwd()),
         "path": sys.path,
         "namespaces": _namespaces(),
         "ignored": [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
         "limits": [resource.getrlimit(limit) for limit in _LIMITS],
+        "is_watched": is_watched,
     }
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(address)
             socket.send_fds(server, [b"\0"], _STREAMS)
-            server.sendall(json.dumps(told).encode())
-            server.shutdown(socket.SHUT_WR)
+            text = json.dumps(told).encode()
+            server.sendall(len(text).to_bytes(4) + text)
             is_taken = server.recv(1)
         except OSError:
             return
+        if is_taken and is_watched:
+            _stay(server)
     if is_taken:
         os._exit(0)
 
 
-def fork_for(caller: socket.socket) -> bool:
+def _stay(other: socket.socket) -> None:
+    """Hand signals on until the other process has ended."""
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(OSError):
+            other.send(bytes([number]))
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, hand_on)
+    with contextlib.suppress(OSError):
+        other.recv(1)
+
+
+def serve(address: str) -> None:
+    """Be forked for each process that hands over, and run its module, until stdin ends."""
+    # Pages that the collector of cycles does not touch stay shared.
+    gc.collect()
+    gc.freeze()
+    # Ctrl-C is for the tests, whose end is the end of stdin.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if _is_forked(address):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _is_forked(address: str) -> bool:
+    """Fork for each who asks until stdin ends; return whether this is a forked process."""
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
+        listening.bind(address)
+        listening.listen(128)
+        selector.register(listening, selectors.EVENT_READ)
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        while all(key.fileobj is listening for key, _ in selector.select()):
+            caller, _ = listening.accept()
+            with caller:
+                if _fork_for(caller):
+                    return True
+    return False
+
+
+def _fork_for(caller: socket.socket) -> bool:
     """Fork a process that takes the place of one that asks, and return whether this is that process."""
     _, streams, _, _ = socket.recv_fds(caller, 1, len(_STREAMS))
     told = _told_by(caller)
     # One on a host of its own, as tests make them, is not of this one.
     is_taken = told.get("namespaces") == _namespaces() and os.fork() == 0
     if is_taken:
-        os.setsid()
         for stream, target in zip(streams, _STREAMS, strict=True):
             os.dup2(stream, target)
         _take(told)
+        if told["is_watched"]:
+            _heed(caller.dup())
+        else:
+            os.setsid()
         caller.send(b"\0")
     for stream in streams:
         os.close(stream)
@@ -61,7 +120,8 @@ def fork_for(caller: socket.socket) -> bool:
 
 
 def _told_by(caller: socket.socket) -> dict[str, Any]:
-    text = b"".join(iter(lambda: caller.recv(1 << 16), b""))
+    with caller.makefile("rb") as stream:
+        text = stream.read(int.from_bytes(stream.read(4)))
     try:
         return dict(json.loads(text))
     except json.JSONDecodeError:
@@ -70,11 +130,12 @@ def _told_by(caller: socket.socket) -> dict[str, Any]:
 
 
 def _take(told: dict[str, Any]) -> None:
+    sys.argv[:] = told["arguments"]
     os.environ.clear()
     os.environ.update(told["environment"])
     time.tzset()
     os.chdir(told["directory"])
-    sys.path[:] = told["path"]
+    sys.path[:] = [told["directory"], *told["path"]]
     for number in _SIGNALS:
         default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in told["ignored"] else default)
@@ -82,6 +143,20 @@ def _take(told: dict[str, Any]) -> None:
         # Some systems refuse to set what they give.
         if resource.getrlimit(limit) != tuple(values):
             resource.setrlimit(limit, values)
+
+
+def _heed(watched: socket.socket) -> None:
+    """Do to this process what is done to the one in whose place it is."""
+
+    def heed() -> None:
+        with contextlib.suppress(OSError):
+            for [number] in iter(lambda: watched.recv(1), b""):
+                os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    # What this process forks is watched by nobody.
+    os.register_at_fork(after_in_child=watched.close)
+    threading.Thread(target=heed, daemon=True).start()
 
 
 def _namespaces() -> list[str]:

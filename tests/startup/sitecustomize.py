@@ -4,22 +4,31 @@ It loads PySpark from where it is installed, which a start of Python does by its
 and the jar of its core, in which there is nothing for Python. Both are read for each task: their directories, thousands of names,
 by Python code. That took a tenth of the processor time of the tests with Spark.
 
-And it lets a process that is loaded already become the coordinator that was to be started on demand (`warm_coordinators.py`).
+And it lets a process that is loaded already become the coordinator that was to be started on demand (`warm_coordinators.py`), or
+what Spark was to start (`warm_spark.py`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip")) and "/jars/spark-core" not in entry]
 
-_HERE = "/tests/startup/sitecustomize.py"
+_HERE = Path(__file__).parent
 
-# Who starts a coordinator names its own code first: that of a copy has to be loaded.
-_IS_OURS = os.environ["PYTHONPATH"].startswith(f"{__file__.removesuffix(_HERE)}{os.pathsep}")
+# Where other code is named first, a copy or a file that Spark ships, that has to be loaded.
+_IS_OURS = Path(sys.path[0]) in (_HERE, _HERE.parents[1])
+
+_SPARKS = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
 
 if _IS_OURS and "WARM_COORDINATORS" in os.environ and sys.orig_argv[1:] == ["-m", "spark_queue.coordinator"]:
     from tests.startup.handing_over import hand_over
 
     hand_over(os.environ["WARM_COORDINATORS"])
+
+if _IS_OURS and "WARM_SPARK" in os.environ and sys.orig_argv[1] == "-m" and sys.orig_argv[2] in _SPARKS:
+    from tests.startup.handing_over import hand_over
+
+    hand_over(os.environ["WARM_SPARK"], is_watched=True)

@@ -6,6 +6,7 @@ import re
 import tomllib
 
 from spark_queue import session
+from tests.conftest import SPARKLESS
 from tests.source_tree import ROOT
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -45,6 +46,13 @@ def test_what_runs_is_what_people_run() -> None:
     assert re.findall(r"(?m)^ +entry: (.+)$", HOOKS) == ["make lint"]
     assert "repo: local" in HOOKS
     assert "language: system" in HOOKS
+
+
+def test_the_part_with_spark_reads_every_suite_that_may_have_some() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    sparkless = {path.removeprefix(f"{ROOT}/").rstrip("/") for path in SPARKLESS}
+    [read] = re.findall(r'-o testpaths="([^"]+)"', (ROOT / "tools" / "test.sh").read_text(encoding="utf-8"))
+    assert read.split() == [suite for suite in options["testpaths"] if suite not in sparkless]
 
 
 def test_a_night_runs_the_parts_of_make_nightly() -> None:
