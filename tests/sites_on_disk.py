@@ -44,7 +44,7 @@ from tests.fake_clock import FakeClock
 from tests.no_peers import NoPeers
 
 #: Two files are merged as soon as they are there.
-LIMITS = MessageLimits(merging=MergeLimits(files_min=2, target_bytes=1_000_000))
+LIMITS = MessageLimits(merging=MergeLimits(files_min=2, files_due=2, target_bytes=1_000_000))
 
 #: Where nobody answers who asks whether the coordinator of a site lives.
 NOBODY = "grpc://127.0.0.1:1"

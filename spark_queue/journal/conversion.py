@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -195,23 +195,25 @@ def kind_of(kind: pa.DataType) -> TypeKind | None:
     """Return the kind of a type; None for nested types, and for those that no column can be declared as."""
     if types.is_timestamp(kind):
         return TypeKind.WALL if kind.tz is None else TypeKind.INSTANT
-    return next((name for is_kind, name in _KINDS if is_kind(kind)), None)
+    return _KINDS.get(kind.id)
 
 
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], TypeKind], ...] = (
-    (types.is_boolean, TypeKind.TRUTH),
-    (types.is_integer, TypeKind.WHOLE),
-    (types.is_floating, TypeKind.POINT),
-    (types.is_decimal, TypeKind.DECIMAL),
-    (types.is_string, TypeKind.TEXT),
-    (types.is_large_string, TypeKind.TEXT),
-    (types.is_string_view, TypeKind.TEXT),
-    (types.is_binary, TypeKind.BYTES),
-    (types.is_large_binary, TypeKind.BYTES),
-    (types.is_binary_view, TypeKind.BYTES),
-    (types.is_fixed_size_binary, TypeKind.BYTES),
-    (types.is_date, TypeKind.DATE),
-)
+#: By the number that Arrow gives to a type, whatever its parameters are.
+_KINDS: Mapping[int, TypeKind] = {
+    each.id: kind
+    for kind, types_of_kind in {
+        TypeKind.TRUTH: (pa.bool_(),),
+        TypeKind.WHOLE: (
+            pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        ),
+        TypeKind.POINT: (pa.float16(), pa.float32(), pa.float64()),
+        TypeKind.DECIMAL: (pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
+        TypeKind.TEXT: (pa.string(), pa.large_string(), pa.string_view()),
+        TypeKind.BYTES: (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+        TypeKind.DATE: (pa.date32(), pa.date64()),
+    }.items()
+    for each in types_of_kind
+}  # fmt: skip
 
 
 #: More characters than any number has that a DOUBLE keeps digit by digit.

@@ -30,6 +30,8 @@ class MergeLimits:
 
     #: Fewest files that are merged: fewer are cheaper to read than to rewrite.
     files_min: int = 16
+    #: New files after which a table is looked over: each look opens it, and publishes of one message bring many.
+    files_due: int = 64
     #: Largest merged file, in bytes; one of this size is not touched again.
     target_bytes: int = 128 * 1024 * 1024
     #: Most that is copied before other upkeep has its turn, in bytes.
@@ -71,8 +73,8 @@ def _balanced(run: list[Segment], sizes: Mapping[str, int], files_min: int) -> l
 
 
 def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimits) -> bool:
-    """Merge files where it is worth it, one commit for each merged file; returns whether the table has changed."""
-    sizes, has_merged = work.sizes(), False
+    """Merge files where it is worth it, one commit for each merged file; returns whether another round is due at once."""
+    sizes, copied_bytes = work.sizes(), 0
     for run in worth_merging(segments, sizes, limits):
         try:
             added, merged = _write(work, run)
@@ -87,8 +89,8 @@ def merge(work: MessageTableWork, segments: Sequence[Segment], limits: MergeLimi
             # Something that was to be merged has gone meanwhile; the next round plans anew.
             return True
         _LOG.info("Merged %d files of message type '%s' into %s.", len(run), work.message_type, added.path)
-        has_merged = True
-    return has_merged
+        copied_bytes += sum(sizes[file.path] for file in run)
+    return copied_bytes >= limits.round_bytes
 
 
 def _write(work: MessageTableWork, run: Sequence[Segment]) -> tuple[NewFile, MergedFile]:

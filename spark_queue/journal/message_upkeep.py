@@ -59,7 +59,7 @@ class MessageUpkeep:
         known = state.message_types[name]
         if known.retired_rows > self._dropped_rows.get(name, 0):
             yield partial(self._drop, tuple(known.segments))
-        if len(known.segments) >= self._merged_segments.get(name, 0) + self._limits.merging.files_min:
+        if len(known.segments) >= self._merged_segments.get(name, 0) + self._limits.merging.files_due:
             yield partial(self._merge, tuple(known.segments))
         if now_ms >= self._searched_at_ms.get(name, now_ms) + self._limits.search_ms:
             self._searched_at_ms[name] = now_ms

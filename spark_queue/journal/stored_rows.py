@@ -88,11 +88,12 @@ class RowShape:
 
     def apply(self, rows: pa.RecordBatch, *, sequences: Sequences, now_ms: int, first_row: int = 0) -> pa.Table:
         """Make stored rows; `first_row` is the number of the first one, for errors."""
-        rows = rows.rename_columns(self.declared(rows.schema.names))
+        names = self._names
+        rows = rows.rename_columns(names.resolve(rows.schema.names, where=self._where))
         envelope = {
             "topic": self._topics(rows),
             "publisher": _repeat(sequences.publisher, pa.string(), rows),
-            "sequence": sequences.take(rows, self._names),
+            "sequence": sequences.take(rows, names),
             "published_at": _repeat(now_ms * _MICROSECONDS, _INSTANT, rows),
             "expires_at": self._expires(rows, now_ms),
         }

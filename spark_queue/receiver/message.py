@@ -45,7 +45,7 @@ class Settlement:
         self._answered = answered
         self._is_done = False
         self._error: BaseException | None = None
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: tuple[Callable[[], None], ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -81,7 +81,7 @@ class Settlement:
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         with self._answered:
             if not self._is_done:
-                self._waiting.append(teller(loop, told))
+                self._waiting += (teller(loop, told),)
             else:
                 told.set()
         yield from told.wait().__await__()
@@ -91,9 +91,9 @@ class Settlement:
     def answer(self, error: BaseException | None = None) -> None:
         """Give the answer; its lock is held."""
         self._error, self._is_done = error, True
-        waiting, self._waiting = self._waiting, []
-        for tell in waiting:
+        for tell in self._waiting:
             tell()
+        self._waiting = ()
 
 
 class Settles(Protocol):

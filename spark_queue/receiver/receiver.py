@@ -315,7 +315,7 @@ class Receiver:
         """
         self._check_open("getting a message")
         deadline_s = None if timeout is None else time.monotonic() + timeout
-        with self._hand.changed:
+        with self._hand.lock:
             while True:
                 if (message := self._take()) is not None or self._is_over():
                     return message
@@ -706,11 +706,13 @@ class Receiver:
             raise CallerError("RECEIVER_FORKED", pid=here, parent=self._process, queue=self._wanted.queue)
 
     def _check_open(self, what: str) -> None:
+        # Twice for each message, so it looks at all that refuses at once.
+        if os.getpid() == self._process and self._session is not None and not self._is_closed:
+            return
         self._check_process()
         if self._session is None:
             raise self._closed("was not begun", what, "Use it in a `with` statement.")
-        if self._is_closed:
-            raise self._closed("has ended", what, "What it had in hand is back in the queue.")
+        raise self._closed("has ended", what, "What it had in hand is back in the queue.")
 
     def _closed(self, reason: str, what: str, next_step: str) -> CallerError:
         return CallerError("RECEIVER_CLOSED", queue=self._wanted.queue, reason=reason, what=what, next_step=next_step)

@@ -182,7 +182,7 @@ def main(faults: Faults) -> int:
     def open_faulty(store: Store) -> DeltaJournal:
         limits = None
         if faults.merge_files is not None:
-            limits = MessageLimits(merging=MergeLimits(files_min=faults.merge_files))
+            limits = MessageLimits(merging=MergeLimits(files_min=faults.merge_files, files_due=faults.merge_files))
         journal = open_journal(store, limits=limits)
         if faults.die is not None or faults.stall:
             journal.control = FaultyControl(journal.control, faults)

@@ -98,6 +98,14 @@ KEEPING = (
         "the next round plans anew.\n            return False\n", ("tests/unit/journal/test_message_upkeep.py",),
     ),
     Mutant(
+        "a table that was merged is opened again at once",
+        "return copied_bytes >= limits.round_bytes", "return copied_bytes > 0", ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
+        "a merge of several rounds ends with its first",
+        "return copied_bytes >= limits.round_bytes", "return False", ("tests/unit/journal/test_message_upkeep.py",),
+    ),
+    Mutant(
         "a file of another topic knows nothing of a subscription's filter",
         ", matches={text: BitMap64() for text in each.filters})", ")", ("tests/unit/journal/test_traits.py",), within="_traits",
     ),

@@ -106,7 +106,7 @@ class DiskWorld(LoopWorld):
 
     def open(self, node: Node) -> DeltaJournal:
         """Open the journal for a coordinator process, with its upkeep's thread."""
-        merging = MergeLimits(files_min=2, target_bytes=8_000)
+        merging = MergeLimits(files_min=2, files_due=2, target_bytes=8_000)
         journal = DeltaJournal(self.way(node), self.journal_id, limits=MessageLimits(merging=merging))
         thread = UpkeepThread(node)
         journal._upkeep._worker = thread  # type: ignore[assignment]  # As much of an executor as upkeep asks for.

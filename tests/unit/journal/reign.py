@@ -22,8 +22,8 @@ from tests.deciding import claim, leased, started
 from tests.unit.journal.journal_on_disk import Disk
 
 NOW_MS = SystemClock().wall_ms()
-SMALL = MergeLimits(files_min=4, target_bytes=1_000_000)
-NO_MERGING = MergeLimits(files_min=1_000)
+SMALL = MergeLimits(files_min=4, files_due=4, target_bytes=1_000_000)
+NO_MERGING = MergeLimits(files_due=1_000)
 
 
 class Reign:

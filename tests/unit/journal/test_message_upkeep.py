@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.core.state.journal_state import JournalState
+from spark_queue.journal.message_compaction import MergeLimits
 from spark_queue.journal.message_upkeep import MessageLimits, MessageUpkeep
 from spark_queue.journal.message_work import MessageTableWork
 from spark_queue.verification.state_digest import digest
@@ -131,3 +132,36 @@ def test_merge_whose_files_went_meanwhile_is_planned_anew_at_the_next_look(tmp_p
     merge(opened(disk))
     reign.enter()
     assert len({segment.path for segment in reign.segments}) == 1
+
+
+def test_table_that_was_merged_is_opened_again_only_for_new_files(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    tables = MessageUpkeep(MessageLimits(merging=MergeLimits(files_min=2, files_due=4)))
+    publish_some(disk, 3)
+    reign.enter()
+    assert list(tables.due(reign.state, "order", now_ms=NOW_MS)) == []
+    publish_some(disk, 1)
+    reign.enter()
+    (merge,) = tables.due(reign.state, "order", now_ms=NOW_MS)
+    merge(opened(disk))
+    reign.enter()
+    assert len({segment.path for segment in reign.segments}) == 1
+    publish_some(disk, 3)
+    reign.enter()
+    assert list(tables.due(reign.state, "order", now_ms=NOW_MS)) == []
+
+
+def test_merge_of_more_than_one_round_goes_on_at_once(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "journal")
+    reign = Reign(disk, epoch=1)
+    tables = MessageUpkeep(MessageLimits(merging=MergeLimits(files_min=2, files_due=2, target_bytes=8_000, round_bytes=1)))
+    publish_some(disk, 8)
+    reign.enter()
+    rounds = 0
+    while due := list(tables.due(reign.state, "order", now_ms=NOW_MS)):
+        due[0](opened(disk))
+        reign.enter()
+        rounds += 1
+    assert rounds > 2
+    assert len({segment.path for segment in reign.segments}) < 8
