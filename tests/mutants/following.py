@@ -13,6 +13,18 @@ _SHOWN = ("tests/integration/test_following_shown.py::test_explain_reads_the_row
 
 FOLLOWING = (
     Mutant(
+        "a queue stays out although its missing file was given up",
+        "if each.path == path and not each.retired):",
+        "if each.path == path):",
+        _LOSSES,
+    ),
+    Mutant(
+        "nothing is copied before the first version of a table made anew",
+        "    version: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]\n    token: Text\n    files:",
+        "    version: Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]\n    token: Text\n    files:",
+        _COPIES,
+    ),
+    Mutant(
         "a part of a table's file is taken for one of a merged file",
         "if segment.merged and segment.table is None:",
         "if segment.merged:",
