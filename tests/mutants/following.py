@@ -245,14 +245,32 @@ FOLLOWING = (
     ),
     Mutant(
         "a map is read with less of its keys than tells them apart",
-        "return bool(stored.key_type == declared.key_type) and",
-        "return _fits(stored.key_type, declared.key_type) and",
+        "has_all = has_all and (not is_key or there.keys() <= wanted.keys())",
+        "has_all = has_all",
         _LOG,
     ),
     Mutant(
         "a struct is read with a field that it does not have",
-        "has_all = -1 not in places and",
-        "has_all = True and",
+        "has_all = may_lack or wanted.keys() <= there.keys()",
+        "has_all = True",
+        _LOG,
+    ),
+    Mutant(
+        "the fields of a struct are taken by their places",
+        "[(field, column.type.get_field_index(field.name)) for field in kind]",
+        "[(field, place) for place, field in enumerate(kind)]",
+        ("tests/unit/test_declared_types.py",),
+    ),
+    Mutant(
+        "a slice of lists has the elements of the first ones",
+        "column.null_count, column.offset, [inner])",
+        "column.null_count, 0, [inner])",
+        ("tests/unit/test_declared_types.py",),
+    ),
+    Mutant(
+        "a type goes on by the columns from before the version with which it goes on",
+        "_look(folder, definition, min(start + 1, head.version)).meaning",
+        "_look(folder, definition, max(start, 0)).meaning",
         _LOG,
     ),
     Mutant(
