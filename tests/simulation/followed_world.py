@@ -94,6 +94,9 @@ class TablePeople(Client):
             if not call.reply.files and not call.reply.troubles:
                 self.table.vacuum(kept, is_excuse=False)
                 return
+            if QUEUE in self.world.reigning.troubles:
+                # It tells that a queue is set aside, for as long as nobody gives the missing file up.
+                yield from self._give_up()
             yield
 
     def _give_up(self) -> Steps:
