@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from spark_queue import Journal
 from spark_queue.errors import ConfigError
-from spark_queue.journal.schema import user_schema
+from spark_queue.journal.schema import schema_of, user_schema
 from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 
@@ -139,7 +139,7 @@ def test_delta_rs_writes_a_table_with_a_constraint(spark: SparkSession, tmp_path
     journal = Journal.create(
         str(tmp_path / "journal"), {"message_types": types, "queues": {"SHIP": {"underlying_topic": "orders"}}}
     )
-    kinds = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("item", pa.string())])
+    kinds = schema_of(pa.field("id", pa.int64(), nullable=False), pa.field("item", pa.string()))
     write_deltalake(path, pa.table({"id": [1], "item": ["a"]}, schema=kinds), mode="append")
     DeltaTable(path).alter.add_constraint({"named": "item IS NOT NULL"})
     with pytest.raises(Exception, match="failed validation check"):

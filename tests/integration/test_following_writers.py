@@ -303,7 +303,8 @@ def test_writers_commit_at_once_while_the_table_is_read(spark: SparkSession, tmp
         assert journal.catch_up().troubles == {}
         found: list[int] = [row["id"] for row in journal.view("messages", queue="SHIP").to_pylist()]
         read = sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
-        assert sorted(found) == read == sorted(DeltaTable(path).to_pyarrow_table().column("id").to_pylist())
+        by_delta_rs: list[Any] = DeltaTable(path).to_pyarrow_table().column("id").to_pylist()
+        assert sorted(found) == read == sorted(by_delta_rs)
         assert read == [number for first, until in zip(firsts, untils, strict=True) for number in range(first, until)]
         in_commits = [found[at : at + 3] for at in range(0, len(found), 3)]
         assert all(rows == [rows[0], rows[0] + 1, rows[0] + 2] for rows in in_commits), "the rows of a commit stand together"

@@ -43,6 +43,8 @@ HOURS_MS = 4 * 3_600_000
 class TablePeople(Client):
     """Who writes the table, runs `sparkq follow --catch-up` before VACUUM if `careful`, and lets a table made anew be followed."""
 
+    world: FollowedWorld
+
     def __init__(self, world: FollowedWorld, table: WrittenTable, *, careful: bool, drops: bool) -> None:
         super().__init__(world)
         self.table = table
