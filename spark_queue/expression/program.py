@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from spark_queue.declared_types import as_declared
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
 from spark_queue.expression.casts import cast
@@ -211,7 +212,7 @@ def _found(given: pa.Table, number: int) -> Found:
 
 def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
     plain = _without_zone(kind)
-    return rows.column(name).cast(plain) if name in rows.column_names else pa.nulls(len(rows), plain)
+    return as_declared(rows.column(name), plain) if name in rows.column_names else pa.nulls(len(rows), plain)
 
 
 def _without_zone(kind: Any) -> Any:

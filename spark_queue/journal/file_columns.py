@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from spark_queue.declared_types import as_declared
+
 if TYPE_CHECKING:
     from spark_queue.core.message_files.segment import Segment
     from spark_queue.journal.folder import Folder
@@ -56,7 +58,7 @@ class FileColumns:
         if stored is None or stored not in rows.schema.names:
             return None
         column = rows.column(stored)
-        return column if kind is None or column.type == kind else column.cast(kind)
+        return column if kind is None else as_declared(column, kind)
 
     def filled(self, rows: Any, name: str, kind: Any, count: int, row_numbers: Callable[[], NDArray[Any]]) -> Any:
         """Return a column as `column` does, NULL in every row where that finds none."""

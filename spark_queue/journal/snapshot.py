@@ -152,8 +152,10 @@ def _resumed(store: Store, key: str, since: Callable[[int], Sequence[Record]], j
     if not records or header.last != _said(records[0]):
         raise ValueError("the log continued differently")
     state.traits, since_then = FileTraits(store), records[1:]
+    state.foresee(since_then if state.unanswered else ())
     if any(record.kind == Kind.REVIVED and record.queue in state.troubles for record in since_then) or state.is_file_back():
         raise UnsuitableError("a queue that was set aside then has been revived")
+    state.foresee(())
     return LogTail(since_then, state, history)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -169,7 +170,12 @@ def _changed(
     version, token = (known.from_version, known.from_token) if known.begins_with_files else known.last
     # By the names that hold where it goes on: a table may give a name to another column meanwhile.
     there = _look(folder, definition, max(version, 0)).meaning
-    columns = _columns(folder, definition, there)
+    try:
+        columns = _columns(folder, definition, there)
+    except ConfigError:
+        # What a struct has gained since, files from before do not have; it must be there by now.
+        _columns(folder, definition, _look(folder, definition).meaning)
+        columns = _columns(folder, definition, there, may_lack_fields=True)
     if (columns.columns, columns.texts) == (known.columns.columns, known.columns.texts):
         return None
     _check_partitions(folder, definition, there, columns, version if known.begins_with_files else None)
@@ -198,7 +204,9 @@ def look_further(own: Store, definition: MessageTypeDefinition, known: FollowedT
         expected = f"a version from {least} to {head.version + 1}: earlier ones have entered, and later ones are not there yet"
         raise ConfigError("BAD_VALUE", key="from", where="follow", value=first, expected=expected)
     there = _look(folder, definition, max(start, 0)).meaning
-    columns = _columns(folder, definition, there, may_lack=True)
+    # The first commit that is to enter may be the one that changes columns.
+    from_then_on = _look(folder, definition, min(start + 1, head.version)).meaning
+    columns = _columns(folder, definition, from_then_on, may_lack_columns=True, may_lack_fields=True)
     data = b"" if start < 0 else _entry(folder, definition, start)
     return Followed(
         table=folder.uri,
@@ -359,8 +367,18 @@ def _check_partitions(
         raise _unsupported(folder, definition, reason)
 
 
-def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, *, may_lack: bool = False) -> FollowedColumns:
-    """Return where the declared columns stand in files, by the table at a version; one that it `may_lack` is NULL from there on."""
+def _columns(
+    folder: Folder,
+    definition: MessageTypeDefinition,
+    there: TableMeaning,
+    *,
+    may_lack_columns: bool = False,
+    may_lack_fields: bool = False,
+) -> FollowedColumns:
+    """Return where the declared columns stand in files, by the table at a version; a column that it may lack is NULL from there on.
+
+    A field of a struct that it may lack is NULL in each file that does not have it.
+    """
 
     def refuse(reason: str) -> ConfigError:
         return ConfigError("TABLE_COLUMNS_DIFFER", message_type=definition.name, table=folder.uri, reason=reason)
@@ -371,7 +389,7 @@ def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMean
     for field in user_schema(definition.columns):
         asked = meant.get(field.name, field.name)
         name = names.find(asked)
-        if name is None and may_lack:
+        if name is None and may_lack_columns:
             continue
         if name is None:
             raise refuse(f"it has no column '{asked}'.{names.nearest(asked)}")
@@ -383,7 +401,7 @@ def _columns(folder: Folder, definition: MessageTypeDefinition, there: TableMean
         type_there = user_schema(f"`column` {kind}").field(0).type
         if stored in there.partition and pa.types.is_string(field.type) and not pa.types.is_string(type_there):
             texts.append(field.name)
-        elif not _fits(type_there, field.type):
+        elif not _fits(type_there, field.type, may_lack=may_lack_fields):
             raise refuse(f"column '{name}' is {kind}, which cannot be read as {sql_type(field.type)} without loss.")
         found.append((field.name, stored, kind))
     return FollowedColumns(folder.uri, there.id, tuple(found), tuple(texts))
@@ -401,21 +419,23 @@ _WIDER: Sequence[Sequence[pa.DataType]] = (
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 
-def _fits(stored: Any, declared: Any) -> bool:
-    """Return whether each value of one type can be read as another without loss."""
+def _fits(stored: Any, declared: Any, *, may_lack: bool, is_key: bool = False) -> bool:
+    """Return whether each value of one type can be read as another without loss; a field that it `may_lack` is NULL."""
+    fits = partial(_fits, may_lack=may_lack, is_key=is_key)
     if stored == declared:
         return True
     if pa.types.is_struct(stored) and pa.types.is_struct(declared):
-        places = [stored.get_field_index(field.name) for field in declared]
-        # Not every pyarrow that is supported finds fields by their names in another order.
-        has_all = -1 not in places and places == sorted(places)
-        fields = zip(declared, places, strict=True)
-        return has_all and all(each.nullable and _fits(stored.field(place).type, each.type) for each, place in fields)
-    if pa.types.is_list(stored) and pa.types.is_list(declared):
-        return _fits(stored.value_type, declared.value_type)
-    if pa.types.is_map(stored) and pa.types.is_map(declared):
+        there, wanted = ({field.name: field for field in kind} for kind in (stored, declared))
+        has_all = may_lack or wanted.keys() <= there.keys()
         # Without one of their fields two keys could be the same.
-        return bool(stored.key_type == declared.key_type) and _fits(stored.item_type, declared.item_type)
+        has_all = has_all and (not is_key or there.keys() <= wanted.keys())
+        nullable = all(each.nullable for each in declared)
+        return has_all and nullable and all(fits(there[name].type, wanted[name].type) for name in wanted.keys() & there.keys())
+    if pa.types.is_list(stored) and pa.types.is_list(declared):
+        return fits(stored.value_type, declared.value_type)
+    if pa.types.is_map(stored) and pa.types.is_map(declared):
+        keys_fit = fits(stored.key_type, declared.key_type, is_key=True)
+        return keys_fit and fits(stored.item_type, declared.item_type)
     if pa.types.is_decimal(declared):
         whole = declared.precision - declared.scale
         if pa.types.is_decimal(stored):

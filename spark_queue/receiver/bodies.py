@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_queue.declared_types import as_declared
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.file_columns import FileColumns, from_text
 from spark_queue.journal.folder import Folder, of_table, of_type
@@ -29,7 +30,7 @@ def brought_up(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if number < 0:
             table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         elif table.field(number).type != field.type:
-            table = table.set_column(number, field, table.column(number).cast(field.type))
+            table = table.set_column(number, field, as_declared(table.column(number), field.type))
     return table
 
 

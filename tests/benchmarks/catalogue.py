@@ -81,6 +81,7 @@ BENCHMARKS: Mapping[str, Measure] = {
     "follow-latency": following.latency,
     "follow-behind": following.behind,
     "follow-beginning": following.beginning,
+    "follow-paths": following.paths,
     "follow-idle": following.idle,
     "sinks": sinks.throughput,
     "sinks-consumers": sinks.consumers,

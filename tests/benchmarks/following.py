@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from order_file import ORDERS_CSV, read_lines
 from spark_queue import Journal
 from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.core.message_files.message_type import MessageTypeState
+from spark_queue.core.records import Entered, Followed, Passed, Record
 from spark_queue.protocol import wire
 from tests.benchmarks.far_store.rows import kinds_text, requests_of
 from tests.benchmarks.far_store.server import FAR, far_server, kinds_of
@@ -37,7 +41,7 @@ _LINES, _LINE_COMMITS = 100_000, 10
 #: Commits that a table is ahead, how long a store waits before it answers then, in milliseconds, and rows of each.
 _BEHIND, _BEHIND_MS, _BEHIND_ROWS = 10_000, 25, 10
 
-_FILES = 100_000
+_FILES, _PATHS = 100_000, 1_000_000
 
 #: How long an idle journal is counted, and how long it is idle before, in seconds.
 _IDLE_S, _SETTLED_S = 30, 15
@@ -146,6 +150,53 @@ def beginning(bench: Bench) -> Iterator[Figure]:
     yield Figure(
         row="follow-beginning-memory", what=what, value=used_mib, unit="MiB", note=f"at most {shown(peak_mib)} MiB meanwhile"
     )
+
+
+def paths(bench: Bench) -> Iterator[Figure]:
+    """Measure the memory of what is known of 1,000,000 files that a table has added, and the part of their paths alone."""
+    del bench
+    for row, what, fold in (
+        ("entered", "that brought messages", _entered),
+        ("passed", "that brought none, of as many compactions", _passed),
+    ):
+        all_mib, paths_mib = _mib_of(map(fold, range(_PATHS)))
+        note = f"{shown(paths_mib)} MiB of it to know their paths again"
+        what = f"memory of {_PATHS:,} files of a followed table {what}"
+        yield Figure(row=f"follow-paths-{row}", what=what, value=all_mib, unit="MiB", note=note)
+
+
+def _mib_of(records: Iterator[Record]) -> tuple[float, float]:
+    """Return the memory of all that records of files leave in a state, and that of the paths alone."""
+    known, before_mib = MessageTypeState(), _used_mib()
+    columns = (("id", "id", "BIGINT"),)
+    begun = Followed(table="s3://lake/orders", id=str(uuid.uuid4()), version=0, token="", committed=0, columns=columns)
+    for record in chain([Record(body=begun, message_type="orders")], records):
+        known.fold(record)
+    assert known.followed is not None
+    table = known.followed
+    # A path of a file in which messages stand is there anyhow.
+    paths_bytes = sys.getsizeof(table.added) + sum(sys.getsizeof(path) for path in table.added if path not in table.entered)
+    return _used_mib() - before_mib, paths_bytes / 2**20
+
+
+def _entered(number: int) -> Record:
+    path, at = f"part-{number:08d}-{uuid.uuid4()}-c000.snappy.parquet", number * _BEHIND_ROWS
+    topics = ("orders", "orders")
+    body = Entered(
+        path=path, rows=_BEHIND_ROWS, version=number + 1, token=f"{number:032x}", topics=topics, published=0, partition={}
+    )
+    return Record(body=body, message_type="orders", ranges=((at, at + _BEHIND_ROWS),))
+
+
+def _passed(number: int) -> Record:
+    path = f"part-{number:08d}-{uuid.uuid4()}-c000.snappy.parquet"
+    told = Passed(version=number + 1, token=f"{number:032x}", what="old rows", operation="OPTIMIZE", id="", added=(path,))
+    return Record(body=told, message_type="orders")
+
+
+def _used_mib() -> float:
+    gc.collect()
+    return psutil.Process().memory_full_info().uss / 2**20
 
 
 def idle(bench: Bench) -> Iterator[Figure]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from spark_queue import Journal
 from spark_queue.clock import SystemClock
 from spark_queue.core import commands
 from spark_queue.core.definitions.keys import STOP
@@ -24,7 +27,10 @@ from spark_queue.journal.schema import schema_of
 from spark_queue.journal.table_snapshot import adds_at
 from spark_queue.journal.table_upkeep import LOOK_MS
 from spark_queue.views.bodies import read_bodies
+from tests.integration.coordinator_world import DEADLINE_S
+from tests.integration.source_journal import end_coordinator
 from tests.table_on_disk import LEASE_MS, TableWorld
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -258,3 +264,53 @@ def test_a_table_that_spark_writes(spark: SparkSession, tmp_path: Path, kinds: t
     if kinds == ("plain",):
         # What becomes of a removed file is the same with each feature.
         assert_what_vacuum_takes_sooner_is_lost(world)
+
+
+#: A writer that appends commits of three rows to a table, from a number on, until a file is there; it tells the number behind them.
+_APPENDING = """
+import pathlib, sys, time
+import pyarrow as pa
+from deltalake import write_deltalake
+table, number, end = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
+while not end.exists():
+    write_deltalake(table, pa.table({"id": pa.array(range(number, number + 3), pa.int64())}), mode="append")
+    number += 3
+    time.sleep(0.05)
+print(number)
+"""
+
+
+def test_writers_commit_at_once_while_the_table_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    """R144: two processes of delta-rs and Spark beside them; each row enters once, those of a commit together."""
+    path = str(tmp_path / "orders")
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta")
+    journal = Journal.create(
+        str(tmp_path / "journal"),
+        {"message_types": {"orders": {"table": path}}, "queues": {"SHIP": {"underlying_topic": "orders"}}},
+    )
+    end, firsts = tmp_path / "end", (0, 100_000, 200_000)
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _APPENDING, path, str(first), str(end)], stdout=subprocess.PIPE, text=True)
+        for first in firsts[:2]
+    ]
+    try:
+        wait_until(lambda: DeltaTable(path).version() > 2)
+        for number in range(firsts[2], firsts[2] + 12, 3):
+            spark.sql(f"INSERT INTO delta.`{path}` SELECT /*+ COALESCE(1) */ id FROM range({number}, {number + 3})")
+            assert journal.catch_up().troubles == {}
+        end.touch()
+        untils = [*(int(writer.communicate(timeout=DEADLINE_S)[0]) for writer in writers), firsts[2] + 12]
+        assert journal.catch_up().troubles == {}
+        found: list[int] = [row["id"] for row in journal.view("messages", queue="SHIP").to_pylist()]
+        read = sorted(row["id"] for row in spark.read.format("delta").load(path).collect())
+        by_delta_rs: list[Any] = DeltaTable(path).to_pyarrow_table().column("id").to_pylist()
+        assert sorted(found) == read == sorted(by_delta_rs)
+        assert read == [number for first, until in zip(firsts, untils, strict=True) for number in range(first, until)]
+        in_commits = [found[at : at + 3] for at in range(0, len(found), 3)]
+        assert all(rows == [rows[0], rows[0] + 1, rows[0] + 2] for rows in in_commits), "the rows of a commit stand together"
+        stretches = [(found.index(first), found.index(until - 1)) for first, until in zip(firsts, untils, strict=True)]
+        assert max(first for first, _ in stretches) < min(last for _, last in stretches), "they committed at once"
+    finally:
+        for writer in writers:
+            writer.kill()
+        end_coordinator(journal)

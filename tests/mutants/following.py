@@ -13,6 +13,18 @@ _SHOWN = ("tests/integration/test_following_shown.py::test_explain_reads_the_row
 
 FOLLOWING = (
     Mutant(
+        "a queue stays out although its missing file was given up",
+        "if each.path == path and not each.retired):",
+        "if each.path == path):",
+        _LOSSES,
+    ),
+    Mutant(
+        "nothing is copied before the first version of a table made anew",
+        "    version: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]\n    token: Text\n    files:",
+        "    version: Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]\n    token: Text\n    files:",
+        _COPIES,
+    ),
+    Mutant(
         "a part of a table's file is taken for one of a merged file",
         "if segment.merged and segment.table is None:",
         "if segment.merged:",
@@ -233,14 +245,32 @@ FOLLOWING = (
     ),
     Mutant(
         "a map is read with less of its keys than tells them apart",
-        "return bool(stored.key_type == declared.key_type) and",
-        "return _fits(stored.key_type, declared.key_type) and",
+        "has_all = has_all and (not is_key or there.keys() <= wanted.keys())",
+        "has_all = has_all",
         _LOG,
     ),
     Mutant(
         "a struct is read with a field that it does not have",
-        "has_all = -1 not in places and",
-        "has_all = True and",
+        "has_all = may_lack or wanted.keys() <= there.keys()",
+        "has_all = True",
+        _LOG,
+    ),
+    Mutant(
+        "the fields of a struct are taken by their places",
+        "[(field, column.type.get_field_index(field.name)) for field in kind]",
+        "[(field, place) for place, field in enumerate(kind)]",
+        ("tests/unit/test_declared_types.py",),
+    ),
+    Mutant(
+        "a slice of lists has the elements of the first ones",
+        "column.null_count, column.offset, [inner])",
+        "column.null_count, 0, [inner])",
+        ("tests/unit/test_declared_types.py",),
+    ),
+    Mutant(
+        "a type goes on by the columns from before the version with which it goes on",
+        "_look(folder, definition, min(start + 1, head.version)).meaning",
+        "_look(folder, definition, max(start, 0)).meaning",
         _LOG,
     ),
     Mutant(

@@ -43,6 +43,8 @@ HOURS_MS = 4 * 3_600_000
 class TablePeople(Client):
     """Who writes the table, runs `sparkq follow --catch-up` before VACUUM if `careful`, and lets a table made anew be followed."""
 
+    world: FollowedWorld
+
     def __init__(self, world: FollowedWorld, table: WrittenTable, *, careful: bool, drops: bool) -> None:
         super().__init__(world)
         self.table = table
@@ -94,6 +96,9 @@ class TablePeople(Client):
             if not call.reply.files and not call.reply.troubles:
                 self.table.vacuum(kept, is_excuse=False)
                 return
+            if self.world.is_set_aside:
+                # It tells that a queue is set aside, for as long as nobody gives the missing file up.
+                yield from self._give_up()
             yield
 
     def _give_up(self) -> Steps:
@@ -250,11 +255,16 @@ class FollowedWorld(DiskWorld):
         super()._serve()
         if self.threads[-1].is_waiting:
             self.threads[-1].go_on()
-        loop = self.nodes[-1].loop
-        if loop is not None and QUEUE in loop.engine.state.troubles:
+        if self.is_set_aside:
             self.people.begin_to_give_up()
         if not self.people.is_done:
             self.people.go_on()
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether the queue is set aside in the last coordinator's reign."""
+        loop = self.nodes[-1].loop
+        return loop is not None and QUEUE in loop.engine.state.troubles
 
     def is_empty(self) -> bool:
         """Return whether the newest rows that were appended entered, and all that entered reached its end."""

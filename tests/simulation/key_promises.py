@@ -39,6 +39,9 @@ class _Line:
         rows, lease = list(rows_of(record)), int(record.lease or 0)
         if record.kind == Kind.ENTERED:
             self._come(rows)
+        if record.kind == Kind.RETIRED and record.reason == Removal.LOST:
+            # Of a queue that was set aside for their file, nothing else tells; what a lease has, its end does.
+            self._finish([row for row in rows if row not in self.holder])
         if record.queue != QUEUE:
             return
         match record.kind:

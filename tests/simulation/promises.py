@@ -60,8 +60,12 @@ def rows_of(record: Record) -> Iterator[int]:
 
 
 def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
-    """Return (record, bookmark) of every removal in the name of one lease while another lease held the message (P5)."""
+    """Return (record, bookmark) of every removal in the name of one lease while another lease held the message (P5).
+
+    A dead letter whose body is lost later is a lost one from then on, in nobody's name (R155).
+    """
     holder: dict[int, int | None] = {}
+    letters: set[int] = set()
     wrong = []
     for record in world.log:
         if record.queue != QUEUE:
@@ -69,10 +73,15 @@ def removals_from_another_lease(world: World) -> list[tuple[int, int]]:
         for row in rows_of(record):
             if record.kind in (Kind.GRANTED, Kind.RESUMED):
                 holder[row] = record.lease
+                letters.discard(row)
             elif record.kind == Kind.RETURNED:
                 holder[row] = None
-            elif record.kind == Kind.REMOVED and holder.get(row) not in (None, record.lease) and not is_by_hand(world, record):
-                wrong.append((record.record, row))
+            elif record.kind == Kind.REMOVED:
+                is_own = holder.get(row) in (None, record.lease) or (record.reason == Removal.LOST and row in letters)
+                if not is_own and not is_by_hand(world, record):
+                    wrong.append((record.record, row))
+                if record.reason in DEAD_LETTER_REASONS:
+                    letters.add(row)
     return wrong
 
 

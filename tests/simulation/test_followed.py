@@ -12,7 +12,7 @@ from typing import Any
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.records import Removal
+from spark_queue.core.records import Kind, Removal, Retired
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import LeaseError
 from spark_queue.journal.expressions import EXPRESSION_KEYS
@@ -39,7 +39,10 @@ QUEUES: tuple[dict[str, Any], ...] = (
 )
 
 #: Seeds that once failed, and what was broken.
-KEPT_SEEDS: dict[int, str] = {}
+KEPT_SEEDS: dict[int, str] = {
+    6374: "a queue that was given up files stayed out of the journal, since a snapshot without it was folded on",
+    6389: "a copy was recorded before a version of a table made anew, and ended the reign",
+}
 
 
 def run(seed: int) -> FollowedWorld:
@@ -69,6 +72,12 @@ def settled_untruly(world: FollowedWorld) -> list[int]:
     return wrong
 
 
+def given_up(world: FollowedWorld) -> BitMap64:
+    """Return the messages of files that were given up: a queue that was set aside for them goes on without those (R155)."""
+    given = (record for record in world.log if record.kind == Kind.RETIRED and record.body_as(Retired).request)
+    return BitMap64.union(BitMap64(), *(to_bitmap(record.ranges) for record in given))
+
+
 @over_seeds(every=25, kept=KEPT_SEEDS)
 def test_rows_of_a_followed_table_keep_every_promise(seed: int) -> None:
     """R144, R147, R151 to R155: each row that was appended enters once and reaches an end, as it was; none is lost without need.
@@ -91,5 +100,5 @@ def test_rows_of_a_followed_table_keep_every_promise(seed: int) -> None:
         state = folded(world)
         assert problems(state, world.log, {}) == []
         ledger = state.queues[QUEUE]
-        ended = ledger.rows[State.REMOVED] | ledger.rows[State.DEAD] | ledger.retired
+        ended = ledger.rows[State.REMOVED] | ledger.rows[State.DEAD] | ledger.retired | (given_up(world) - ledger.entered)
         assert ended == to_bitmap([(0, len(world.order))])

@@ -267,7 +267,7 @@ def judge(known: FollowedTable, commit: TableCommit, *, message_type: str, on_ch
     changes = [file for file in commit.removed if file.data_change]
     if changes and on_change != KEEP:
         reason = f"it removes {len(changes)} file(s), so rows were deleted, updated or overwritten."
-        raise _changed(known, commit, message_type, reason)
+        raise _changed(known, commit, message_type, reason, next_step=way_on(message_type, commit.version + 1))
     # With a `remove` old rows and new ones may stand in one file, and a path that is removed beside has only a new vector.
     is_append = not commit.removed and commit.operation != RESTORE
 
@@ -310,13 +310,16 @@ def _refuse_other_columns(known: FollowedTable, commit: TableCommit, message_typ
         return
     for name, physical, kind in known.columns.columns:
         found = commit.meaning.columns.get(physical)
+        reason = None
         if found is None:
-            raise _changed(known, commit, message_type, f"column '{name}' is gone, or is another one of that name.")
-        if found[1] != kind:
-            raise _changed(known, commit, message_type, f"column '{name}' is {found[1] or 'of an unknown type'} instead of {kind}.")
-        if name in known.columns.texts and physical not in commit.meaning.partition:
+            reason = f"column '{name}' is gone, or is another one of that name."
+        elif found[1] != kind:
+            reason = f"column '{name}' is {found[1] or 'of an unknown type'} instead of {kind}."
+        elif name in known.columns.texts and physical not in commit.meaning.partition:
             # In a file it has no text.
-            raise _changed(known, commit, message_type, f"the table is not partitioned by column '{name}' any more.")
+            reason = f"the table is not partitioned by column '{name}' any more."
+        if reason is not None:
+            raise _changed(known, commit, message_type, reason, next_step=_way_on_with(message_type, commit.version))
 
 
 def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: str, entering: Sequence[TableFile]) -> None:
@@ -344,9 +347,9 @@ def without_zone(columns: FollowedColumns, partition: Mapping[str, str | None]) 
     return None
 
 
-def _changed(known: FollowedTable, commit: TableCommit, message_type: str, reason: str) -> JournalError:
+def _changed(known: FollowedTable, commit: TableCommit, message_type: str, reason: str, *, next_step: str) -> JournalError:
     facts = {"version": commit.version, "operation": commit.operation[:200], "message_type": message_type, "reason": reason}
-    return JournalError("TABLE_CHANGED", table=known.columns.table, next_step=way_on(message_type, commit.version + 1), **facts)
+    return JournalError("TABLE_CHANGED", table=known.columns.table, next_step=next_step, **facts)
 
 
 def _unsupported(known: FollowedTable, commit: TableCommit, message_type: str, reason: str) -> JournalError:
@@ -372,4 +375,13 @@ def way_on(message_type: str, version: int) -> str:
     return (
         f"Nothing more of it enters; what entered stays in its queues. To go on behind what is skipped, run `sparkq follow JOURNAL "
         f"{message_type} --from {version}`, or --from now; the log records what is skipped."
+    )
+
+
+def _way_on_with(message_type: str, version: int) -> str:
+    """Return the sentence that says how a message type goes on with the version that changes its columns."""
+    return (
+        "Nothing more of it enters; what entered stays in its queues. To go on with that version, by the columns of the table from "
+        f"then on, run `sparkq follow JOURNAL {message_type} --from {version}`. It refuses a column that cannot be read as it is "
+        "declared: declare that as it is by now, or leave it out of `columns`, apply, and run it again."
     )

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from spark_queue.core.records.merged_file import MergedFile
 from spark_queue.core.records.record import About, Body
 from spark_queue.core.records.tables import ColumnText
-from spark_queue.core.records.vocabulary import Id, Instant, Kind, Name, Number, NumberRanges, PublisherName, TablePath, Text
+from spark_queue.core.records.vocabulary import (
+    NUMBER_MAX,
+    Id,
+    Instant,
+    Kind,
+    Name,
+    Number,
+    NumberRanges,
+    PublisherName,
+    TablePath,
+    Text,
+)
 
 #: Rows of one file that came from one origin: first row of the file, number of rows, UUID of the origin, bookmark there.
 OriginRows = tuple[Number, Number, Id, Number]
@@ -96,8 +109,9 @@ class Moved(Body, frozen=True, kw_only=True):
     about = About.TYPE
     reads_on = True
 
-    #: Of the commit that merged them; where they were copied, the last one that left a record, and its token.
-    version: Number
+    #: Of the commit that merged them; where they were copied, the last one that left a record, and its token. -1 where none has
+    #: since all commits of a table are to enter.
+    version: Annotated[int, msgspec.Meta(ge=-1, lt=NUMBER_MAX)]
     token: Text
     files: tuple[MergedFile, ...]
 

@@ -332,11 +332,15 @@ class JournalState:
         del self.queues[name]
 
     def is_file_back(self) -> bool:
-        """Return whether an absent message file can be read again for which a queue was set aside when the log was folded."""
+        """Return whether no absent message file keeps a queue out any more that was set aside for one when the log was folded.
+
+        It can be read again, or somebody has let its messages go since, as foreseen.
+        """
         for name, request in self.unanswered.items():
-            segments, path = self.message_types[request.queue.message_type].segments, self.troubles[name].facts["file"]
+            placed = map(self.foresight.place, self.message_types[request.queue.message_type].segments)
+            path = self.troubles[name].facts["file"]
             try:
-                for segment in (each for each in segments if each.path == path):
+                for segment in (each for each in placed if each.path == path and not each.retired):
                     self.traits.traits(segment, [request])
             except SparkQueueError:
                 continue

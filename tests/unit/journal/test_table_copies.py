@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue.client.previews import preview
+from spark_queue.core import commands
 from spark_queue.core.records import Kind, Moved
 from spark_queue.core.state.lifecycle import State
 from spark_queue.errors import JournalError
@@ -76,6 +78,22 @@ def test_needed_messages_are_copied_after_a_third_of_the_retention(world: TableW
     assert list(lease.rows) == [0, 1, 3, 4]
     assert_folds_alike(world)
     assert world.ids(world.rows(State.LEASED)) == [10, 11, 20, 21]
+
+
+def test_a_copy_is_recorded_also_before_the_first_version_of_a_table_made_anew_is_read(world: TableWorld) -> None:
+    """R148, R152: all of its versions are to enter, so none has left a record; its files are those from before."""
+    shutil.rmtree(Path(world.table, "_delta_log"))
+    world.append(30, 1)
+    trouble = world.enter()
+    assert trouble is not None
+    assert trouble.code == "TABLE_REPLACED"
+    world.decide(commands.Follow, message_type="orders", first=0)
+    world.wait(ms=1)
+    assert kept(world) == [((0, 2),), ((3, 5),)]
+    assert (world.known.version, world.known.token) == (-1, "")
+    assert_folds_alike(world)
+    assert world.enter() is None
+    assert world.ids(world.rows(State.AVAILABLE)) == [10, 11, 20, 21, 30]
 
 
 def test_a_copy_has_the_rows_of_its_file_and_values_of_needed_ones_alone(tmp_path: Path) -> None:

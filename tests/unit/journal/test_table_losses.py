@@ -15,6 +15,8 @@ from spark_queue.core.replies import QueueStatus
 from spark_queue.core.state.lifecycle import State
 from spark_queue.core.state.status import queue_status
 from spark_queue.errors import CallerError, JournalError
+from spark_queue.journal import snapshot
+from spark_queue.journal.reader import open_control
 from spark_queue.journal.store import Store
 from spark_queue.journal.table_upkeep import LOOK_MS, LOOK_SOON_MS
 from spark_queue.verification.of_state import of_state
@@ -211,6 +213,17 @@ def test_a_fold_that_meets_a_missing_file_sets_the_queue_aside_until_it_is_given
     with pytest.raises(CallerError, match="UNSUPPORTED_WRITE.*none of its files is missing"):
         world.decide(commands.GiveUpFiles, message_type="orders")
     assert_folds_alike(world)
+
+
+def test_a_snapshot_without_a_queue_is_of_no_use_once_its_file_is_given_up(world: TableWorld) -> None:
+    """R155: the queue is folded from before it was set aside, without that file."""
+    world.vacuum()
+    world.begin()
+    control, traits = world.journal.control, world.journal.traits
+    snapshot.capture(world.store, open_control(world.store).blocks, traits)
+    assert list(control.load().fold(traits).troubles) == ["WORK"], "the newest snapshot is one without it"
+    world.decide(commands.GiveUpFiles, message_type="orders")
+    assert not control.load().fold(traits).troubles
 
 
 def test_a_message_that_came_back_is_lost_as_a_reign_begins_without_its_file(tmp_path: Path) -> None:
