@@ -192,6 +192,10 @@ def forbids(queue: Queue, wanted: Rules | None) -> bool:
 
 def alter(queue: Queue, rules: Rules) -> None:
     """Replace the rules; with another depth the youngest that nobody has in hand wait again."""
+    if rules.at_most_once != queue.rules.at_most_once:
+        # Of what receivers had nothing counts any more, however late they say so.
+        for known in queue.subscriptions.values():
+            known.leases = [each for each in known.leases if not known.receives or each in receiving.in_hand(queue, known)]
     old, queue.rules = queue.rules, rules
     claimed = set[int]().union(*(lease.claim for lease in queue.leases()))
     if rules.depth and rules.depth != old.depth:

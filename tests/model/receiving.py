@@ -156,7 +156,8 @@ def _settle(queue: Queue, name: str, said: Said, lease: Lease | None, row: int) 
         # They are gone since they were granted: whatever is said frees backlog and key, and nothing comes too late (R40, R140).
         if lease is not None and row in queue.outstanding(lease):
             lease.rows.discard(row)
-        return True
+        # What was given back before the queue had these semantics is there still.
+        return message.state == "removed"
     if lease is None or subscription is None:
         return False
     if said.outcome == "acknowledge":

@@ -10,6 +10,18 @@ _HAND = ("tests/unit/receiver/test_hand.py",)
 
 RECEIVING = (
     Mutant(
+        "what receivers had counts as theirs again by other semantics (R133)",
+        "        ledger.forget_ended_leases()\n",
+        "        pass\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "at most once an outcome is taken for a message that was given back before (R140)",
+        "        return rows & work.ledger.rows[State.REMOVED] - work.ledger.barriers\n",
+        "        return rows - work.ledger.barriers\n",
+        _SCENARIOS,
+    ),
+    Mutant(
         "a receiver goes on with what an older start of its name had (R137)",
         "        for lease in _leases(work, known):\n            _end(work, lease, Return.DISCONNECTED)\n",
         "        pass\n",

@@ -196,7 +196,8 @@ def _settle(work: UnitOfWork, lease: Lease | None, verdict: Verdict, rows: BitMa
         # also under a lease that is over and forgotten (R40).
         if lease is not None and (done := rows & work.ledger.outstanding(lease)):
             work.emit(records.Outcomes(final=True), done, of=lease, reason=verdict.outcome)
-        return rows - work.ledger.barriers
+        # What was given back before the queue had these semantics is there still.
+        return rows & work.ledger.rows[State.REMOVED] - work.ledger.barriers
     if lease is None:
         return BitMap64()
     subscription = work.ledger.subscriptions[lease.subscription]

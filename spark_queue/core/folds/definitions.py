@@ -71,6 +71,8 @@ def applied(state: JournalState, record: Record) -> None:
 
 def _alter(state: JournalState, ledger: QueueLedger, queue: QueueDefinition) -> None:
     """Go on with a queue by another definition."""
+    if ledger.definition.semantics != queue.semantics:
+        ledger.forget_ended_leases()
     known, ledger.definition = ledger.definition, queue
     if (known.priority, known.order_key) != (queue.priority, queue.order_key):
         _select_anew(state, ledger)

@@ -331,6 +331,11 @@ class QueueLedger:
             if not (lease.leased or lease.is_in_doubt or may_come_late):
                 del self.leases[lease.number]
 
+    def forget_ended_leases(self) -> None:
+        """Forget the leases that receivers had: by other semantics their messages would count as theirs again."""
+        for lease in [each for each in self.leases.values() if self.receives(each.subscription) and not self.is_open(each)]:
+            del self.leases[lease.number]
+
     def dying(self, rows: BitMap64) -> BitMap64:
         """Return those of `rows` of which so many receivers died that they are granted alone (R138)."""
         return self.marks.at_least(MARKS_LIMIT, rows)
