@@ -98,6 +98,7 @@ _TABLES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 _UNREAD = ("columns that were widened",)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("table", _TABLES)
 def test_messages_are_the_rows_as_spark_reads_them(spark: SparkSession, tmp_path: Path, table: str) -> None:
     """R144, R145, R150, R156: whatever was done to the table before it is followed, and to its files later."""
@@ -151,6 +152,7 @@ def test_delta_rs_writes_a_table_with_a_constraint(spark: SparkSession, tmp_path
     assert found == read == read_by_delta_rs(path, ["id", "item"]) == [(1, "a"), (2, "c"), (3, "d")]
 
 
+@pytest.mark.slow
 def test_a_log_that_is_cleaned_up_compacted_and_has_checkpoints_of_either_form_is_followed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -236,6 +238,7 @@ def _row(number: int, **fields: int | str) -> str:
     return f"SELECT {number} AS id, {_VALUES.format(f'named_struct({parts})')}"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("writer", ["Spark", "delta-rs"])
 def test_structs_that_gain_a_field_or_change_their_order_are_read_as_spark_reads_them(
     spark: SparkSession, tmp_path: Path, writer: str

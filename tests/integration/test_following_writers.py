@@ -280,6 +280,7 @@ print(number)
 """
 
 
+@pytest.mark.slow
 def test_writers_commit_at_once_while_the_table_is_read(spark: SparkSession, tmp_path: Path) -> None:
     """R144: two processes of delta-rs and Spark beside them; each row enters once, those of a commit together."""
     path = str(tmp_path / "orders")
