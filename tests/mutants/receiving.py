@@ -240,7 +240,7 @@ RECEIVING = (
     ),
     Mutant(
         "at most once an outcome comes too late (R40)",
-        "        return rows - work.ledger.barriers\n    if lease is None:\n",
+        "        return rows & work.ledger.rows[State.REMOVED] - work.ledger.barriers\n    if lease is None:\n",
         "        return BitMap64() if lease is None else rows\n    if lease is None:\n",
         _SCENARIOS,
     ),
