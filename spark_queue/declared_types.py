@@ -10,6 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 
+def declared_column(rows: pa.Table, name: str, kind: Any) -> Any:
+    """Return a column of rows as another type; NULL in each of them where they do not have it."""
+    return as_declared(rows.column(name), kind) if rows.schema.get_all_field_indices(name) else pa.nulls(len(rows), kind)
+
+
 def as_declared(column: Any, kind: Any) -> Any:
     """Return a column as another type: structs with the fields of that type, in its order, NULL where the column has none.
 

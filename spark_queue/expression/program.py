@@ -16,7 +16,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from spark_queue.declared_types import as_declared
+from spark_queue.declared_types import declared_column
 from spark_queue.errors import ConfigError
 from spark_queue.expression import BARRIER, FILTER, ORDER_KEY, PRIORITY, Found, Wanted
 from spark_queue.expression.casts import cast
@@ -211,8 +211,7 @@ def _found(given: pa.Table, number: int) -> Found:
 
 
 def _column(rows: pa.Table, name: str, kind: pa.DataType) -> Any:
-    plain = _without_zone(kind)
-    return as_declared(rows.column(name), plain) if name in rows.column_names else pa.nulls(len(rows), plain)
+    return declared_column(rows, name, _without_zone(kind))
 
 
 def _without_zone(kind: Any) -> Any:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_queue.core.message_files.segment import Segment
-from spark_queue.declared_types import as_declared
+from spark_queue.declared_types import declared_column
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.file_columns import columns_of
 from spark_queue.journal.folder import of_segment
@@ -107,12 +107,7 @@ def _standing(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return rows with exactly the columns of a schema; one that their file does not have is NULL."""
-    there = set(rows.column_names)
-    columns = [
-        as_declared(rows.column(field.name), field.type) if field.name in there else pa.nulls(len(rows), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pa.table([declared_column(rows, field.name, field.type) for field in schema], schema=schema)
 
 
 def row_groups_in_pieces(file: pq.FileMetaData) -> Iterator[list[int]]:
