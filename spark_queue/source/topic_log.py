@@ -77,7 +77,7 @@ class TopicLog:
                 if isinstance(record.body, Entered | Named):
                     self._instances.update(record.body.instances)
         self._definitions = NewestDefinitions(store, table)
-        self._take(self._definitions.look(reads_on=False))
+        self._set_definitions(self._definitions.look(reads_on=False))
         #: Whether the table was altered for definitions that nobody has told yet.
         self._awaits_definitions = False
         #: The newest version that was read; the log need not hold anything below the last recorded one.
@@ -104,12 +104,12 @@ class TopicLog:
         # Only now: what was counted was committed before. The log of a followed table tells nothing of definitions.
         if came and (followed is not None or self._awaits_definitions):
             known = self._applied
-            self._take(self._definitions.look())
+            self._set_definitions(self._definitions.look())
             self._awaits_definitions = self._awaits_definitions and self._applied == known
         return came
 
-    def _take(self, numbered: NumberedDefinitions) -> None:
-        """Read on by definitions."""
+    def _set_definitions(self, numbered: NumberedDefinitions) -> None:
+        """Set the definitions by which the log is read on."""
         #: The number of their record.
         self._applied, definitions = numbered
         #: The own name of an instance; None in any other journal.

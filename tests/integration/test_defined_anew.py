@@ -12,9 +12,11 @@ import pytest
 
 from spark_queue import Journal
 from spark_queue.core.definitions import parsing
+from spark_queue.core.definitions.definition import Definitions
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import message_table
 from spark_queue.journal.publisher import make_plan, publish
+from spark_queue.journal.staging import StagingPlan
 from tests.integration.coordinator_world import TOPIC, World
 
 
@@ -26,6 +28,14 @@ def file(world: World, columns: str | None) -> dict[str, Any]:
         **world.definitions, "message_types": {**world.definitions["message_types"], **more},
         "queues": {**world.definitions["queues"], **queues},
     }  # fmt: skip
+
+
+def with_plan(world: World) -> tuple[Journal, Definitions, StagingPlan]:
+    """Define the type, and plan a publish by that."""
+    journal = Journal(world.store.path)
+    journal.apply(file(world, "id STRING, count BIGINT"))
+    older = parsing.parse(file(world, "id STRING, count BIGINT"))
+    return journal, older, make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
 
 
 def test_a_first_typo_does_not_cost_the_name(make_world: Callable[..., World]) -> None:
@@ -50,10 +60,7 @@ def test_a_first_typo_does_not_cost_the_name(make_world: Callable[..., World]) -
 def test_a_message_that_no_coordinator_has_seen_keeps_the_columns(make_world: Callable[..., World]) -> None:
     """Its publisher told nobody, and the type goes before the log is looked at: what was published stays, and is found again."""
     world = make_world()
-    journal = Journal(world.store.path)
-    journal.apply(file(world, "id STRING, count BIGINT"))
-    older = parsing.parse(file(world, "id STRING, count BIGINT"))
-    plan = make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
+    journal, older, plan = with_plan(world)
     journal.apply(file(world, None), remove=["LINES"])
     publish(plan, world.journal_id, older, pa.table({"id": ["a"], "count": [1]}))
     with pytest.raises(ConfigError, match="MESSAGE_TYPE_CHANGED"):
@@ -65,10 +72,7 @@ def test_a_message_that_no_coordinator_has_seen_keeps_the_columns(make_world: Ca
 def test_a_publish_that_was_planned_by_the_older_definitions_is_refused_by_name(make_world: Callable[..., World]) -> None:
     """A write of Spark commits by its plan, whatever holds by then; the table is whole."""
     world = make_world()
-    journal = Journal(world.store.path)
-    journal.apply(file(world, "id STRING, count BIGINT"))
-    older = parsing.parse(file(world, "id STRING, count BIGINT"))
-    plan = make_plan(world.store, older, message_type="line", topic="LINES", expires_after_ms=None)
+    journal, older, plan = with_plan(world)
     journal.apply(file(world, None), remove=["LINES"])
     journal.apply(file(world, "id STRING, count DOUBLE"))
     with pytest.raises(CallerError, match=r"MESSAGE_TYPE_RENEWED.*'line' was dropped, or defined anew.*Nothing was published"):
