@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -18,6 +16,7 @@ from spark_queue import tracing
 from spark_queue.core.definitions.keys import parse_duration_ms
 from spark_queue.core.records import Outcome
 from spark_queue.errors import CallerError, ConfigError, SparkQueueError, counted, parsed
+from spark_queue.receiver import stop_signals
 from spark_queue.receiver.message import Message
 from spark_queue.receiver.receiver import Receiver, text_of
 from spark_queue.settings.timestamps import to_text
@@ -111,7 +110,7 @@ class Processing:
         if signals and threading.current_thread() is not threading.main_thread():
             expected = "False in other threads than the main one, which alone can handle signals"
             raise ConfigError("BAD_VALUE", key="signals", where="process", value=True, expected=expected)
-        self._signals = signals
+        self._stopped_by_signals = stop_signals.calling(receiver.stop) if signals else nullcontext()
         #: Whether the function runs in tasks of an event loop, and not in threads.
         self._is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 - only its kind is asked.
         if self._is_async and _runs_event_loop():
@@ -126,7 +125,7 @@ class Processing:
     def run(self) -> Processed:
         """Run until the receiver is at its end, and return the counts."""
         try:
-            with self._receiver, self._handled_signals():
+            with self._receiver, self._stopped_by_signals:
                 if self._is_async:
                     import asyncio  # noqa: PLC0415 - a function in threads needs no event loop.
 
@@ -151,31 +150,6 @@ class Processing:
         done.lost, done.delayed, done.due_at_ms, done.pause = status.lost, left.delayed, left.due_at_ms, left.pause
         done.failed = len(self._failures)
         done.first_failure = next((f"{bookmark} ({text})" for bookmark, text in self._failures.items()), None)
-
-    @contextmanager
-    def _handled_signals(self) -> Iterator[None]:
-        """Stop at SIGTERM and SIGINT, where that was asked for."""
-        if not self._signals:
-            yield
-            return
-        process = os.getpid()
-        before: dict[int, Any] = {}
-
-        def stop(number: int, _frame: object) -> None:
-            if os.getpid() == process:
-                self._receiver.stop()
-                return
-            # The function has forked a child, which must end by the signal as it would without us.
-            signal.signal(number, before.get(number) or signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-        for each in (signal.SIGTERM, signal.SIGINT):
-            before[each] = signal.signal(each, stop)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     # ------------------------------------------------------------- a function
 
