@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _SCENARIOS = ("tests/unit/core/test_scenarios.py",)
 _WORLDS = ("tests/simulation/test_receivers.py",)
 _HAND = ("tests/unit/receiver/test_hand.py",)
+_CHILDREN = ("tests/integration/test_processing.py::test_a_child_of_the_function_ends_by_a_signal_as_ever",)
 
 RECEIVING = (
     Mutant(
@@ -305,5 +306,17 @@ RECEIVING = (
         "                elif again is not None:\n",
         "                elif again is None and again is not None:\n",
         _HAND,
+    ),
+    Mutant(
+        "a child of the function has the handlers of its parent (DESIGN 15.12)",
+        "    while _former:\n        _put_last_back()\n",
+        "    pass\n",
+        _CHILDREN,
+    ),
+    Mutant(
+        "a signal that comes while the function forks is forgotten (DESIGN 15.12)",
+        "        _forking.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)\n",
+        "        pass\n",
+        _CHILDREN,
     ),
 )
