@@ -308,13 +308,13 @@ RECEIVING = (
         _HAND,
     ),
     Mutant(
-        "a child of the function has the handlers of its parent (DESIGN 15.12)",
+        "a child of the function has the handlers of its parent",
         "    while _former:\n        _put_last_back()\n",
         "    pass\n",
         _CHILDREN,
     ),
     Mutant(
-        "a signal that comes while the function forks is forgotten (DESIGN 15.12)",
+        "a signal that comes while the function forks is forgotten",
         "        _forking.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _NUMBERS)\n",
         "        pass\n",
         _CHILDREN,
