@@ -19,7 +19,7 @@ from tests import drawn_cases
 from tests.coordinator_processes import SESSION_VARIABLE, WARM_VARIABLE, coordinators_of, starter_of, warm_coordinators
 from tests.seed_window import WINDOW
 from tests.source_tree import ROOT
-from tests.warm_processes import warm_spark
+from tests.warm_processes import READERS_VARIABLE, warm_readers, warm_spark
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -120,8 +120,14 @@ def no_coordinator_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def coordinators_are_forked(no_coordinator_is_left: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let a push fork the coordinators that are started on demand; the long forms, and a file by itself, start each of them."""
-    with warm_coordinators(tmp_path_factory.mktemp("coordinators")) if drawn_cases.DRAWS else contextlib.nullcontext():
+    """Let a push fork coordinators that are started on demand, and readers of peers.
+
+    The long forms, and a file by itself, start each of them.
+    """
+    with contextlib.ExitStack() as forking:
+        if drawn_cases.DRAWS:
+            forking.enter_context(warm_coordinators(tmp_path_factory.mktemp("coordinators")))
+            forking.enter_context(warm_readers(tmp_path_factory.mktemp("readers")))
         yield
 
 
@@ -129,6 +135,12 @@ def coordinators_are_forked(no_coordinator_is_left: None, tmp_path_factory: pyte
 def coordinators_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start each coordinator, for tests of how it starts, or of what the system shows of it."""
     monkeypatch.delenv(WARM_VARIABLE, raising=False)
+
+
+@pytest.fixture
+def readers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start each reader of a peer, for tests of how it ends."""
+    monkeypatch.delenv(READERS_VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from spark_queue.client import coordinator_client
-from tests.warm_processes import warm
+from tests.warm_processes import environment, warm
 
 #: The environment variable that a test session hands to every process it starts, directly or through Spark.
 SESSION_VARIABLE = "SPARK_QUEUE_TEST_SESSION"
@@ -54,10 +53,8 @@ def warm_coordinators(folder: Path) -> Iterator[None]:
     """Let coordinators that are started on demand be forked, until the end of the block, from a process that is loaded already."""
     # Its last arguments are those of a coordinator, by which what is forked from it is found.
     arguments = ("-m", "spark_queue.coordinator")
-    with warm("warm_coordinators", folder, *arguments, environment=coordinator_client.environment()) as address:
-        before, os.environ[WARM_VARIABLE] = os.environ.get(WARM_VARIABLE), address
-        try:
-            yield
-        finally:
-            del os.environ[WARM_VARIABLE]
-            os.environ |= {} if before is None else {WARM_VARIABLE: before}
+    with (
+        warm("warm_coordinators", folder, *arguments, environment=coordinator_client.environment()) as address,
+        environment(WARM_VARIABLE, address),
+    ):
+        yield

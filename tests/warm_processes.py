@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tests.source_tree import ROOT
 
+#: The environment variable that says where a process is that becomes each reader of a peer.
+READERS_VARIABLE = "WARM_READERS"
+
 
 @contextlib.contextmanager
 def warm(program: str, place: Path, *arguments: str, environment: dict[str, str]) -> Iterator[str]:
@@ -34,3 +37,21 @@ def warm_spark(place: Path) -> Iterator[dict[str, str]]:
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"}
     with warm("warm_spark", place, environment=environment) as address:
         yield {"WARM_SPARK": address}
+
+
+@contextlib.contextmanager
+def warm_readers(place: Path) -> Iterator[None]:
+    """Let processes that read a peer be forked, until the end of the block, from a process that is loaded already."""
+    with warm("warm_readers", place, environment=dict(os.environ)) as address, environment(READERS_VARIABLE, address):
+        yield
+
+
+@contextlib.contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment until the end of the block."""
+    before, os.environ[name] = os.environ.get(name), value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        os.environ |= {} if before is None else {name: before}

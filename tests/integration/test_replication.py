@@ -44,7 +44,7 @@ def test_each_message_is_delivered_once_in_the_world(frankfurt: World, virginia:
     wait_until(lambda: sum(states(frankfurt).values()) == 8 - len(received))
 
 
-@pytest.mark.usefixtures("coordinators_are_started")
+@pytest.mark.usefixtures("coordinators_are_started", "readers_are_started")
 def test_no_process_of_ours_loads_pandas(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a coordinator, nor what reads its peer, nor `sparkq`, which all make arrays; it is a third of their start."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,8 +26,11 @@ _LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE, resource.RLIMIT_AS)
 #: The standard streams.
 _STREAMS = (0, 1, 2)
 
+#: Most descriptors that are handed over beside the streams.
+_DESCRIPTORS_MOST = 1
 
-def hand_over(address: str, *, is_watched: bool = False) -> None:
+
+def hand_over(address: str, *, is_watched: bool = False, descriptors: Sequence[int] = ()) -> None:
     """End this process when another has taken its place; where nobody does, return.
 
     Where the starter watches the process that it has started, this one stays for as long as the other lives: signals are handed on,
@@ -45,13 +49,16 @@ def hand_over(address: str, *, is_watched: bool = False) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(address)
-            socket.send_fds(server, [b"\0"], _STREAMS)
+            socket.send_fds(server, [b"\0"], [*_STREAMS, *descriptors])
             text = json.dumps(told).encode()
             server.sendall(len(text).to_bytes(4) + text)
             is_taken = server.recv(1)
         except OSError:
             return
         if is_taken and is_watched:
+            for each in descriptors:
+                # The other end hears when the process that has it ends.
+                os.close(each)
             _stay(server)
     if is_taken:
         os._exit(0)
@@ -71,21 +78,29 @@ def _stay(other: socket.socket) -> None:
         other.recv(1)
 
 
-def serve(address: str) -> None:
-    """Be forked for each process that hands over, and run its module, until stdin ends."""
+def _run_module(*_descriptors: int) -> None:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def serve(address: str, run: Callable[..., None] = _run_module) -> None:
+    """Be forked for each process that hands over, until stdin ends.
+
+    `run` is called with the descriptors that were handed over; by default it runs the other's module.
+    """
     # Pages that the collector of cycles does not touch stay shared.
     gc.collect()
     gc.freeze()
     # Ctrl-C is for the tests, whose end is the end of stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    if _is_forked(address):
+    descriptors = _forked_with(address)
+    if descriptors is not None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        run(*descriptors)
 
 
-def _is_forked(address: str) -> bool:
-    """Fork for each who asks until stdin ends; return whether this is a forked process."""
+def _forked_with(address: str) -> list[int] | None:
+    """Fork for each who asks until stdin ends; return None then, and in a forked process the descriptors that it got."""
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
         listening.bind(address)
         listening.listen(128)
@@ -94,14 +109,16 @@ def _is_forked(address: str) -> bool:
         while all(key.fileobj is listening for key, _ in selector.select()):
             caller, _ = listening.accept()
             with caller:
-                if _fork_for(caller):
-                    return True
-    return False
+                descriptors = _fork_for(caller)
+                if descriptors is not None:
+                    return descriptors
+    return None
 
 
-def _fork_for(caller: socket.socket) -> bool:
-    """Fork a process that takes the place of one that asks, and return whether this is that process."""
-    _, streams, _, _ = socket.recv_fds(caller, 1, len(_STREAMS))
+def _fork_for(caller: socket.socket) -> list[int] | None:
+    """Fork a process that takes the place of one that asks; in it, return the descriptors that it got."""
+    _, got, _, _ = socket.recv_fds(caller, 1, len(_STREAMS) + _DESCRIPTORS_MOST)
+    streams, descriptors = got[: len(_STREAMS)], got[len(_STREAMS) :]
     told = _told_by(caller)
     # One on a host of its own, as tests make them, is not of this one.
     is_taken = told.get("namespaces") == _namespaces() and os.fork() == 0
@@ -114,9 +131,9 @@ def _fork_for(caller: socket.socket) -> bool:
         else:
             os.setsid()
         caller.send(b"\0")
-    for stream in streams:
-        os.close(stream)
-    return is_taken
+    for each in streams if is_taken else got:
+        os.close(each)
+    return descriptors if is_taken else None
 
 
 def _told_by(caller: socket.socket) -> dict[str, Any]:

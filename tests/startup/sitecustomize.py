@@ -5,7 +5,7 @@ and the jar of its core, in which there is nothing for Python. Both are read for
 by Python code. That took a tenth of the processor time of the tests with Spark.
 
 And it lets a process that is loaded already become the coordinator that was to be started on demand (`warm_coordinators.py`), or
-what Spark was to start (`warm_spark.py`).
+what Spark was to start (`warm_spark.py`), or a coordinator to read a peer (`warm_readers.py`).
 """
 
 from __future__ import annotations
@@ -32,3 +32,9 @@ if _IS_OURS and "WARM_SPARK" in os.environ and sys.orig_argv[1] == "-m" and sys.
     from tests.startup.handing_over import hand_over
 
     hand_over(os.environ["WARM_SPARK"], is_watched=True)
+
+if _IS_OURS and "WARM_READERS" in os.environ and sys.orig_argv[1] == "-c" and "spark_queue.replication.sandbox" in sys.orig_argv[2]:
+    from tests.startup.handing_over import hand_over
+
+    # The first argument is the descriptor of its pipe.
+    hand_over(os.environ["WARM_READERS"], is_watched=True, descriptors=[int(sys.orig_argv[3])])

@@ -1,7 +1,8 @@
-"""What is forked for Spark ends as what Spark has started ends: with its stdin, with a signal, and with what is killed."""
+"""What is forked, for Spark or to read a peer, ends as what was started: with its input, by a signal, and with what is killed."""
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import socket
@@ -10,12 +11,16 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from spark_queue.errors import JournalError
+from spark_queue.journal.store import Store
+from spark_queue.replication.peer_process import Answers, Asks, Reader
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
-from tests.warm_processes import warm_spark
+from tests.warm_processes import warm_readers, warm_spark
 
 STARTUP = str(ROOT / "tests" / "startup")
 
@@ -104,3 +109,37 @@ def test_where_other_code_is_named_first_a_daemon_is_started(
 ) -> None:
     daemon = make_daemon(warm | {"PYTHONPATH": os.pathsep.join((str(tmp_path), STARTUP))})
     assert daemon.process.pid == daemon.started.pid
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    """Yield the reader of a peer that waits for its next order, and was forked."""
+    monkeypatch.setenv("PYTHONPATH", STARTUP)
+    with warm_readers(tmp_path):
+        wait_until((tmp_path / "warm").exists)
+        made = Reader("peer")
+        made.send(Asks("peer", operator.attrgetter("path"), Store(str(tmp_path)), ()))
+        assert made.receive() == Answers(msgspec.Raw(msgspec.msgpack.encode(Store(str(tmp_path)).path)))
+        yield made
+        made.close()
+
+
+def forked_of(reader: Reader, place: Path) -> psutil.Process:
+    """Return the process in the place of the one that was started, while the server that forked it has no other."""
+    [server] = [each for each in psutil.Process().children() if str(place / "warm") in each.cmdline()]
+    [forked] = server.children()
+    assert forked.pid != reader.pid
+    return forked
+
+
+def test_a_forked_reader_ends_with_its_pipe(reader: Reader, tmp_path: Path) -> None:
+    forked = forked_of(reader, tmp_path)
+    reader.close()
+    psutil.wait_procs([forked], timeout=DEADLINE_S)
+    assert not forked.is_running()
+
+
+def test_that_a_forked_reader_has_died_is_told(reader: Reader, tmp_path: Path) -> None:
+    forked_of(reader, tmp_path).kill()
+    with pytest.raises(JournalError, match="has ended"):
+        reader.receive()

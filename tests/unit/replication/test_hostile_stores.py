@@ -35,6 +35,9 @@ from tests.unit.replication.test_hostile_journals import bomb, rows
 
 MIB = 1024**2
 
+#: How a reader ends is what is told of it.
+pytestmark = pytest.mark.usefixtures("readers_are_started")
+
 
 def pipe(place: Path) -> None:
     place.unlink(missing_ok=True)
