@@ -26,12 +26,6 @@ KEEPING = (
         "return message_type not in (by or self.definitions).message_types and (", "return (", _ANEW,
     ),
     Mutant(
-        "whoever publishes by older definitions is told of damage where a type was defined anew",
-        "                self._known.check_definitions()\n            self._check_table(head)\n",
-        "                pass\n            self._check_table(head)\n            self._known and self._known.check_definitions()\n",
-        _ANEW,
-    ),
-    Mutant(
         "a process that publishes once reads all that was committed since the checkpoint",
         "_checkpointed_setup(store) or read_setup(store)", "read_setup(store)", ("tests/integration/test_store_requests.py",),
     ),
@@ -57,7 +51,8 @@ KEEPING = (
     ),
     Mutant(
         "a topic counts an entry twice that stands twice",
-        "        entry, _ = self._names.without_repeats(entry)\n", "", ("tests/unit/journal/test_entering.py",),
+        "            entry, _ = self._names.without_repeats(entry)\n", "            pass\n",
+        ("tests/unit/journal/test_entering.py",),
     ),
     Mutant(
         "an earlier Spark has committed where its newest batch began",

@@ -52,5 +52,9 @@ class Mutant:
         """Put the bug where the text stands; returns the file and what it held before."""
         ((path, at),) = self.places(root)
         text = path.read_text(encoding="utf-8")
-        path.write_text(text[:at] + self.becomes + text[at + len(self.was) :], encoding="utf-8")
+        path.write_text(self.planted(text, at), encoding="utf-8")
         return path, text
+
+    def planted(self, text: str, at: int) -> str:
+        """Return a file's text with the bug at a place."""
+        return text[:at] + self.becomes + text[at + len(self.was) :]

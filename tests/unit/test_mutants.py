@@ -1,7 +1,9 @@
-"""Planted bugs stay plantable: each one's text stands once in the product, and its tests exist."""
+"""Planted bugs stay plantable: each one's text stands once in the product, what it becomes is Python, and its tests exist."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 
 from tests.mutants.__main__ import of_changed
@@ -13,11 +15,28 @@ from tests.source_tree import ROOT
 def test_every_mutant_can_be_planted() -> None:
     """In one test: a test of each took longer to be begun and ended than to look."""
     product = list(sources(ROOT))
-    places = {mutant.name: len(mutant.places_in(product)) for mutant in MUTANTS}
-    assert {name: count for name, count in places.items() if count != 1} == {}
+    places = {mutant: mutant.places_in(product) for mutant in MUTANTS}
+    assert {mutant.name: len(found) for mutant, found in places.items() if len(found) != 1} == {}
     assert [mutant.name for mutant in MUTANTS if mutant.was == mutant.becomes] == []
-    named = {test.split("::")[0] for mutant in MUTANTS for test in mutant.tests}
-    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    texts = dict(product)
+    assert [mutant.name for mutant, [(path, at)] in places.items() if not _can_be_read(path, mutant.planted(texts[path], at))] == []
+    named = {test for mutant in MUTANTS for test in mutant.tests}
+    assert [test for test in sorted(named) if not _is_there(test)] == []
+
+
+def _can_be_read(path: Path, text: str) -> bool:
+    """Return whether Python can read a file: one that it cannot fails in every test, which proves nothing."""
+    with contextlib.suppress(SyntaxError):
+        return path.suffix != ".py" or bool(compile(text, path.name, "exec", dont_inherit=True))
+    return False
+
+
+def _is_there(test: str) -> bool:
+    path, *names = test.split("::")
+    if not (ROOT / path).exists():
+        return False
+    text = (ROOT / path).read_text(encoding="utf-8") if names else ""
+    return all(re.search(rf"^ *(?:def|class) {name.split('[')[0]}\b", text, re.MULTILINE) for name in names)
 
 
 def test_there_are_at_least_thirty_and_no_two_are_called_the_same() -> None:
