@@ -149,7 +149,7 @@ class Engine:
         """Return the reply to a `Next` whose wait is over; its queue may have been dropped, or set aside, meanwhile."""
         ledger = self.state.queues.get(poll.queue)
         if ledger is None:
-            return Granted(lease=poll.finished, messages=0, leased_until_ms=0, lease_period_ms=0)
+            return Granted(lease=poll.finished)
         known, withheld, paused = ledger.subscriptions.get(poll.subscription), False, ledger.paused
         ended, delayed, due_at_ms = self.has_ended(poll, now_ms=now_ms), 0, None
         with self.state.guard(poll.queue):
@@ -160,8 +160,6 @@ class Engine:
         alarm = known.alarm if known is not None and known.receives and paused and not ledger.paused else None
         return Granted(
             lease=poll.finished,
-            messages=0,
-            leased_until_ms=0,
             lease_period_ms=ledger.definition.lease_period_ms,
             withheld=withheld,
             paused=paused,

@@ -134,9 +134,10 @@ class Granted(Reply, frozen=True, kw_only=True):
     """The lease that the subscription now has to work on, or the finished one when nothing is there."""
 
     lease: int
-    messages: int
-    leased_until_ms: int
-    lease_period_ms: int
+    messages: int = 0
+    leased_until_ms: int = 0
+    #: 0 where the queue is there no more.
+    lease_period_ms: int = 0
     #: The columns of its message type as they hold now, as Spark DDL, where messages are granted, or none to a stream for others.
     columns: str = ""
     #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.

@@ -71,11 +71,12 @@ class QueuePlanner:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
         begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
         poll = {"finished": finished, "limit": limit, "wait_ms": wait_ms, "asks_again": asks_again}
-        granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
-        while granted.lease == finished and granted.columns and self._columns not in (None, granted.columns):
+        while True:
+            granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
+            if granted.lease != finished or not granted.columns or self._columns in (None, granted.columns):
+                break
             # Nothing was granted, since others hold; where these are only spelt otherwise, it asks again.
             self._keep_up(granted.columns)
-            granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
         if pieces is not None:
             until_ms = granted.leased_until_ms
             rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)

@@ -57,7 +57,7 @@ DECIDING = (
     ),
     Mutant(
         "a stream does not name the columns by which it reads (R61)",
-        "**poll, columns=self._columns))\n        while granted", "**poll))\n        while granted",
+        "(commands.Next, **poll, columns=self._columns)", "(commands.Next, **poll)",
         ("tests/unit/source/test_planner.py",),
     ),
     Mutant(

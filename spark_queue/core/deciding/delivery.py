@@ -145,9 +145,7 @@ def next_lease(work: UnitOfWork, command: Next) -> Granted | None:
     queue = work.ledger.definition
     if command.columns not in (None, queue.columns):
         # Before anything is granted: at most once, a grant cannot be taken back.
-        return Granted(
-            lease=command.finished, messages=0, leased_until_ms=0, lease_period_ms=queue.lease_period_ms, columns=queue.columns
-        )
+        return Granted(lease=command.finished, lease_period_ms=queue.lease_period_ms, columns=queue.columns)
     lease = grant(work, subscription, session, call=command.call, limit=command.limit)
     return None if lease is None else granted(work, lease)
 

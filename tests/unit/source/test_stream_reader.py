@@ -67,7 +67,7 @@ class FakePlanner:
         self.ask_again.append(asks_again)
         if self.withheld:
             self.withheld -= 1
-            return Granted(lease=finished, messages=0, leased_until_ms=0, lease_period_ms=60_000, status=STATUS, withheld=True)
+            return Granted(lease=finished, lease_period_ms=60_000, status=STATUS, withheld=True)
         return Granted(lease=finished + self.has_more, messages=2, leased_until_ms=5_000, lease_period_ms=60_000, status=STATUS)
 
     def rows(self, lease: int) -> RowRanges:

@@ -69,7 +69,7 @@ def test_python_command_line_view_and_progress_agree(
         assert world.journal.view("status", queue=queue).to_pylist() == [expected]
         assert Terminal(monkeypatch=monkeypatch, capsys=capsys)("status", world.journal.path, queue, "--json").json == [expected]
         status = queue_status(world.engine.state, queue, now_ms=now_ms)
-        granted = Granted(lease=1, messages=0, leased_until_ms=0, lease_period_ms=60_000, status=status)
+        granted = Granted(lease=1, lease_period_ms=60_000, status=status)
         assert progress(granted, queue) == expected
         if queue == "WORK":
             assert (expected["queue_depth"], expected["backlog"], expected["delayed"], expected["dead_letters"]) == (9, 2, 1, 1)
