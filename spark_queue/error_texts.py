@@ -386,8 +386,7 @@ JOURNAL: dict[str, str] = {
     ),
     "LOG_GAP": (
         "The log of '{path}' lacks version {version}: '_delta_log/{version:020}.json' is gone, though later entries exist. The "
-        "order cannot be known without it, so reading stops there. Restore that file; `sparkq verify` names everything that is "
-        "wrong."
+        "order cannot be known without it, so reading stops there. Restore that file. {next_step}"
     ),
     "TABLE_UNSUPPORTED": ("Table '{table}' cannot be followed by message type '{message_type}'{place}: {reason} {next_step}"),
     "TABLE_CHANGED": (

@@ -25,6 +25,7 @@ from spark_queue.journal.damage import damaged, damaged_files
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_listing import (
     checkpoint_key,
+    gap,
     hint_key,
     missing_version,
     versions_after,
@@ -237,7 +238,7 @@ def _unreadable(store: Store, key: str, what: str, reason: Exception) -> Journal
     """Make the error of a log that delta-rs refuses: of a gap it speaks at length, and not of the file that is missing."""
     missing = missing_version(store, key)
     if missing is not None:
-        return JournalError("LOG_GAP", path=store.uri(key), version=missing)
+        return gap(store, key, missing)
     # Nor does it name the file that it cannot make out.
     found = damaged_files(store, key)
     return found[0] if found else damaged(store, what, store.reason(reason))

@@ -33,7 +33,7 @@ from spark_queue.journal import delta
 from spark_queue.journal.deletion_vector import VectorError, deleted_rows
 from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
-from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_listing import gap, versions_after
 from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.opening import opened
 from spark_queue.journal.read_ahead import read_ahead, read_together
@@ -183,8 +183,8 @@ class FollowedLog:
     def _refuse_gap(self, version: int) -> None:
         store, key = self._folder.store, self._folder.key
         # Listing and reading are two moments: only a second look makes a gap.
-        if versions_after(store, key, version) and self._bytes(version) is None:
-            raise JournalError("LOG_GAP", path=self._folder.uri, version=version)
+        if (later := versions_after(store, key, version)) and self._bytes(version) is None:
+            raise gap(store, key, version, next_step=way_on(self._message_type, later[0]))
 
     def _understood(self, version: int, data: bytes) -> MessageLogEntry:
         """Return an entry as a commit; one that cannot be made out sets the message type aside."""

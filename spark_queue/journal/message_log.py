@@ -32,7 +32,7 @@ from spark_queue.journal.log_entry import (
     read_entry,
     topic_transaction,
 )
-from spark_queue.journal.log_listing import versions_after
+from spark_queue.journal.log_listing import gap, versions_after
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key
@@ -313,7 +313,7 @@ class DeltaMessageLog:
         # Listing and reading are two moments: a commit may have landed between them. Only a second look makes a gap.
         entry = self._read(version)
         if entry is None:
-            raise JournalError("LOG_GAP", path=self._store.uri(self._key), version=version)
+            raise gap(self._store, self._key, version)
         return entry
 
     def _read(self, version: int) -> LogEntry | None:

@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_queue.errors import JournalError
 from spark_queue.journal.folder import Folder
 from spark_queue.journal.log_entry import TornEntryError, read_entry
-from spark_queue.journal.log_listing import version_of, versions_after
+from spark_queue.journal.log_listing import gap, version_of, versions_after
 
 _CHECKPOINT = re.compile(r".*/[0-9]{20}\.checkpoint(\.[0-9]{10}\.[0-9]{10}|\.[0-9a-fA-F-]{36})?\.(parquet|json)", re.DOTALL)
 
@@ -37,7 +36,7 @@ def adds_at(folder: Folder, version: int) -> list[Mapping[str, Any]]:
     for number in range(checkpoint + 1, version + 1):
         entry = read_entry(folder.store, folder.key, number)
         if entry is None:
-            raise JournalError("LOG_GAP", path=folder.uri, version=number)
+            raise gap(folder.store, folder.key, number, next_step="Nothing else tells which files the table had.")
         for remove in entry.removes:
             standing.pop(str(remove["path"]), None)
         standing.update((str(add["path"]), add) for add in entry.adds)

@@ -76,7 +76,7 @@ def test_a_poll_hears_of_a_gap_and_no_look_without_a_listing_makes_it_forgotten(
 
     def gap(log: MemoryMessageLog, after_version: int, *, finds_gaps: bool = True) -> Iterator[MessageLogEntry]:
         if finds_gaps:
-            raise JournalError("LOG_GAP", path="here", version=after_version + 1)
+            raise JournalError("LOG_GAP", path="here", version=after_version + 1, next_step="")
         return iter(())
 
     monkeypatch.setattr(MemoryMessageLog, "tail", gap)

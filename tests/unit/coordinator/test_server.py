@@ -97,7 +97,7 @@ def test_until_it_has_claimed_a_reign_every_call_is_told_that_it_stands_by_and_a
 def test_what_keeps_a_coordinator_from_recovering_is_told_to_every_caller() -> None:
     """The next one would fail in the same way."""
     admission = Admission(path="/journals/j", journal_id="j")
-    admission.refuse(JournalError("LOG_GAP", path="/journals/j", version=3))
+    admission.refuse(JournalError("LOG_GAP", path="/journals/j", version=3, next_step=""))
     reply, _ = admission.answer(wire.encode(NUDGE), lambda: False)
     assert isinstance(reply, wire.Failed)
     assert (reply.code, reply.facts["version"]) == ("LOG_GAP", 3)

@@ -133,7 +133,7 @@ def test_commit_that_cannot_be_looked_for_is_told_as_unknown(disk: Disk, monkeyp
 
 def test_what_no_second_look_can_mend_is_told_as_it_is(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     def find_damage(*_: Any) -> None:
-        raise JournalError("LOG_GAP", path="p", version=1)
+        raise JournalError("LOG_GAP", path="p", version=1, next_step="")
 
     at_put(monkeypatch, lose_reply)
     monkeypatch.setattr(DeltaHead, "read_on", find_damage)

@@ -382,7 +382,7 @@ def test_a_type_goes_on_behind_what_is_skipped_only(table: Table) -> None:
     assert (found.version, found.skipped) == (1, (1, 1))
     with pytest.raises(ConfigError, match="BAD_VALUE.*later ones are not there"):
         look_further(table.own, definition, state.followed, 9)
-    facts: dict[str, int | str] = {"path": str(table.path), "version": 2}
+    facts: dict[str, int | str] = {"path": str(table.path), "version": 2, "next_step": ""}
     state.fold(Record(body=Stopped(version=2, error="LOG_GAP", facts=facts, since=1), message_type="orders"))
     with pytest.raises(ConfigError, match="BAD_VALUE.*from 2 to 3"):
         look_further(table.own, definition, state.followed, 1)

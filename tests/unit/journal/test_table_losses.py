@@ -348,6 +348,7 @@ def test_where_a_type_goes_on_behind_a_gap_removed_files_are_due_at_once(tmp_pat
     trouble = world.enter()
     assert trouble is not None
     assert trouble.code == "LOG_GAP"
+    assert "`sparkq follow JOURNAL orders --from 4`" in str(trouble)
     world.decide(commands.Follow, message_type="orders", first=5)
     known = world.known.followed
     assert known is not None
