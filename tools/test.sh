@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Run the tests: those with a JVM, which wait much of the time, beside those without. What they print comes last.
 # Arguments go to pytest. LONG_FORMS=1 runs everything. SIMULATION_SEEDS says in how many simulated worlds the
-# coordinator is tried (60, about 210 with those of its parts), MODEL_PROGRAMS how many random programs meet the model (20), and
+# coordinator is tried (45, about 180 with those of its parts), MODEL_PROGRAMS how many random programs meet the model (20), and
 # SEED_WINDOW which ones (the commit says); TEST_WORKERS and SPARK_WORKERS how many processes share each part (4 and 2: many tests
 # wait for others' clocks).
 set -Eeuo pipefail
-export SIMULATION_SEEDS=${SIMULATION_SEEDS:-60} MODEL_PROGRAMS=${MODEL_PROGRAMS:-20}
+export SIMULATION_SEEDS=${SIMULATION_SEEDS:-45} MODEL_PROGRAMS=${MODEL_PROGRAMS:-20}
 # Each commit looks at worlds and programs that no other has met. Without git they are the first ones.
 commit=$(git rev-parse --short=8 HEAD 2>/dev/null) || commit=0
 export SEED_WINDOW=${SEED_WINDOW:-$((16#${commit:0:6}))}

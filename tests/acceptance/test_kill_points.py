@@ -50,7 +50,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
         end_coordinator(drill.journal)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("victim", "point"), list(pairs()))
 def test_a_kill_at_a_named_point_loses_and_doubles_nothing(drill: Drill, victim: str, point: str) -> None:
     driver, grants = drill.consumer.driver, len(drill.history("granted"))

@@ -250,15 +250,16 @@ def test_a_table_that_delta_rs_writes(tmp_path: Path, partition_by: list[str] | 
     assert_what_vacuum_takes_sooner_is_lost(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds",
     [
         pytest.param(("row ids", "vectors", "mapping", "partitions"), id="all features"),
-        *(pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in _OF_SPARK),
+        *(pytest.param((kind,), id=kind) for kind in _OF_SPARK),
     ],
 )
 def test_a_table_that_spark_writes(spark: SparkSession, tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    """With all features at once at each push; a night has the time for each of them alone."""
+    """A push has tables of delta-rs here, and streams over those of Spark; a night has the time for each feature."""
     world = SparkWorld(tmp_path, spark, kinds)
     assert_messages_outlive_each_operation(world)
     if kinds == ("plain",):

@@ -84,6 +84,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.delta
 @pytest.mark.timeout(START_S + 100)

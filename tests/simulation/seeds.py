@@ -5,23 +5,22 @@ from __future__ import annotations
 import gc
 import inspect
 import os
-import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
 from tests.drawn_cases import DRAWS
-from tests.seed_window import WINDOW, window
+from tests.seed_window import window
 
-#: Worlds of the real loop; other simulations take a part of them. `make test` runs 60, `make nightly` 100,000.
+#: Worlds of the real loop; other simulations take a part of them. `make test` runs 45, `make nightly` 100,000.
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "400"))
 
 #: Worlds of the real loop in one test: enough to forget what a test costs by itself, and few enough to spread over processes.
 #: Of larger worlds, of which fewer run, a test takes fewer.
 CHUNK = 50
 
-#: A world is large where no more than one in so many runs; of those that once failed a run draws one.
+#: A world is large where no more than one in so many runs.
 LARGE = 25
 
 #: What a chunk may take where other work takes the processors, in seconds; reached only when something hangs.
@@ -31,11 +30,9 @@ CHUNK_S = 1_200
 def over_seeds(*, every: int = 1, kept: Iterable[int] = ()) -> Callable[[Callable[..., None]], Any]:
     """Let a test of one `seed` run in as many worlds as `SEEDS` says, or one in so many, and in those that once failed.
 
-    Of large worlds that once failed a run that draws its cases takes one.
+    Of large worlds that once failed a run that draws its cases takes none: of what a seed draws little is as it was by then.
     """
-    known = list(kept)
-    if DRAWS and every >= LARGE:
-        known = random.Random(WINDOW).sample(known, min(1, len(known)))
+    known = [] if DRAWS and every >= LARGE else kept
     seeds = list(dict.fromkeys([*known, *window(-(-SEEDS // every))]))
     size = max(1, CHUNK // every)
     chunks = [seeds[start : start + size] for start in range(0, len(seeds), size)]
