@@ -55,7 +55,7 @@ MESSAGE_PROPERTIES = {"delta.dataSkippingStatsColumns": "topic,expires_at"}
 CONTROL_PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
 
 
-#: Errors of delta-rs for a log that it cannot make out: a ValueError where partitions do not fit the schema (tried).
+#: Errors of delta-rs for a log that it cannot make out: a ValueError is how it gives a refusal of Arrow.
 REFUSALS = (DeltaError, ValueError)
 
 

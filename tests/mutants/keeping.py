@@ -372,7 +372,7 @@ KEEPING = (
     ),
     Mutant(
         "what delta-rs raises that is no error of Delta's is a traceback",
-        "REFUSALS = (DeltaError, ValueError)", "REFUSALS = (DeltaError,)", ("tests/unit/cli/test_snapshots.py",),
+        "REFUSALS = (DeltaError, ValueError)", "REFUSALS = (DeltaError,)", ("tests/unit/journal/test_delta.py",),
     ),
     Mutant(
         "definitions of one type need the table of another",

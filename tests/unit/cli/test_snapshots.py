@@ -74,7 +74,6 @@ def test_a_table_that_somebody_altered_is_told_and_stops_no_other(sparkq: Termin
     )
     write_deltalake(table.table_uri, rows, mode="overwrite", partition_by=["topic"], schema_mode="overwrite")
     for _ in range(2):
-        # delta-rs raises a ValueError then.
         with pytest.raises(JournalError):
             journal.publish([{"id": 2}], topic="ORDER")
     assert any("JOURNAL_REWRITTEN" in each for each in sparkq("verify", journal.path, "--json").json["problems"])

@@ -40,6 +40,24 @@ def test_checkpoint_that_was_not_written_is_told(disk: Disk) -> None:
         delta.checkpoint(disk.store, CONTROL, table, durable=False)
 
 
+def test_a_log_of_which_arrow_refuses_something_is_damaged(disk: Disk) -> None:
+    """No log is known that makes delta-rs 1.6.6 say so."""
+
+    class Table:
+        def update_incremental(self) -> None:
+            raise ValueError("all columns must have the same length")
+
+        def load_as_version(self, version: int) -> None:
+            self.update_incremental()
+
+        def version(self) -> int:
+            return 7
+
+    table: Any = Table()
+    with pytest.raises(JournalError, match="JOURNAL_DAMAGED.*on from version 7.*the same length"):
+        delta.refresh(disk.store, CONTROL, table)
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_durable_checkpoint_is_on_the_disk_before_what_it_replaces_may_go(
     disk: Disk, monkeypatch: pytest.MonkeyPatch, *, durable: bool
