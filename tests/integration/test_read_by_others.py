@@ -295,8 +295,12 @@ def _condition(wanted: Mapping[str, Any]) -> Any:
     return condition
 
 
+#: Each row costs a batch of its own.
+_LONG = pytest.param("files of a row each", marks=pytest.mark.slow)
+
+
 @pytest.mark.drawn(1)
-@pytest.mark.parametrize("way", [*MESSAGES, *SINKS])
+@pytest.mark.parametrize("way", [*MESSAGES, *(_LONG if _LONG.values == (way,) else way for way in SINKS)])
 def test_a_table_answers_as_one_of_sparks_own(
     spark: SparkSession, tmp_path: Path, own: str, *, to_be_found: ToBeFound, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
