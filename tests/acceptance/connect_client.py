@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ TOPIC = "ORDERS"
 COPIES = "COPIES"
 
 
-def start(home: str) -> str:
+def start(home: str, environment: Mapping[str, str]) -> str:
     """Start a server on this machine, whose tables stand below `home`, and give what kind of session talks to it."""
+    os.environ.update(environment)
     # The server runs fn in workers that it starts itself, and this package need not be installed for the tests.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.Builder().remote("local[2]").appName("spark_queue tests of Spark Connect")

@@ -21,7 +21,11 @@ _HERE = Path(__file__).parent
 # Where other code is named first, a copy or a file that Spark ships, that has to be loaded.
 _IS_OURS = Path(sys.path[0]) in (_HERE, _HERE.parents[1])
 
-_SPARKS = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
+_SPARKS = (
+    "pyspark.daemon",
+    "pyspark.sql.connect.streaming.worker.foreach_batch_worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+)
 
 if _IS_OURS and "WARM_COORDINATORS" in os.environ and sys.orig_argv[1:] == ["-m", "spark_queue.coordinator"]:
     from tests.startup.handing_over import hand_over

@@ -12,7 +12,11 @@ import sys
 from tests.startup.handing_over import serve
 
 #: They are run, not imported; what they import is loaded.
-_PROGRAMS = ("pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner")
+_PROGRAMS = (
+    "pyspark.daemon",
+    "pyspark.sql.connect.streaming.worker.foreach_batch_worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+)
 
 _LOADED = (
     "pandas",
