@@ -541,7 +541,7 @@ COORDINATOR: dict[str, str] = {
     ),
     "USER_DIRECTORY_UNUSABLE": (
         "The directory '{directory}' cannot be used for the token, logs and locks of coordinators: {reason} Set the environment "
-        "variable {variable} to a directory that this user may write to."
+        "variable {variable} to a place that this user may write to."
     ),
     "ADDRESS_UNUSABLE": (
         "No coordinator can listen on {address}: {reason} Free the address, or give another one with --bind; port 0 picks a free "

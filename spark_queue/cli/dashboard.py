@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spark_queue.cli.arguments import bad_argument
-from spark_queue.cli.verb import VerbTarget, verb
+from spark_queue.cli.verb import COORDINATOR_VARIABLE, VerbTarget, verb
 from spark_queue.errors import ConfigError
 
 #: The packages of the extra.
@@ -44,7 +44,8 @@ def dashboard(
         if importlib.util.find_spec(name) is None:
             raise ConfigError("EXTRA_MISSING", what="The dashboard", package=name, extra="dashboard")
     if target.coordinator is not None and len(journals) > 1:
-        raise bad_argument("--coordinator", target.coordinator, "left out where several journals are shown: each has its own")
+        expected = f"left out where several journals are shown, as is {COORDINATOR_VARIABLE}: each has its own"
+        raise bad_argument("--coordinator", target.coordinator, expected)
     from spark_queue.coordinator import logs
     from spark_queue.dashboard.app import ServingOptions, serve
     from spark_queue.journal.store import Store

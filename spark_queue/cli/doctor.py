@@ -97,7 +97,7 @@ def _checks(journal: Journal, *, fetch: bool) -> dict[str, Callable[[], Finding]
         "delta jars": partial(_delta_jars, fetch=fetch),
         "java": _java,
         "spark's python": _spark_python,
-        "token": _token,
+        "token": partial(_token, journal),
         "store": partial(_store, journal),
         "rights": partial(try_rights, journal),
         "clock": partial(_clock, journal),
@@ -204,8 +204,10 @@ def _run(command: list[str]) -> str:
     return f"{done.stdout}{done.stderr}".strip()
 
 
-def _token() -> Finding:
-    user_files.token()
+def _token(journal: Journal) -> Finding:
+    journal.endpoint.token()
+    if journal.token_file is not None:
+        return Finding(result="ok", found=f"{journal.token_file}, readable by you alone")
     if os.environ.get(user_files.TOKEN_VARIABLE):
         return Finding(result="ok", found=f"the environment variable {user_files.TOKEN_VARIABLE}")
     return Finding(result="ok", found=f"{user_files.token_path()}, readable by you alone")

@@ -14,7 +14,6 @@ from spark_queue.core.definitions.definition import Definitions, PrincipalDefini
 from spark_queue.core.definitions.keys import READ, WRITE
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import CONTROL, SNAPSHOTS, Store, TooLargeError, messages_key
-from spark_queue.protocol import user_files
 from spark_queue.protocol.tokens import token_hash
 
 
@@ -33,7 +32,7 @@ def try_rights(journal: Journal) -> Finding:
     definitions = journal.definitions()
     if not definitions.principals:
         return Finding(result="ok", found="no principals: the token of the coordinator's user has every right")
-    principal = definitions.principal_with(token_hash(user_files.token(store=journal.store)))
+    principal = definitions.principal_with(token_hash(journal.endpoint.token(journal.store)))
     if principal is None:
         advice = f"Call with a token of one of {', '.join(definitions.principals)}."
         return Finding(result="warning", found="the token belongs to no principal", advice=advice)

@@ -26,7 +26,11 @@ class Handle:
     @property
     def store(self) -> Store:
         """The journal's place."""
-        return Store(self.path, self.storage_options or {})
+        store = Store(self.path, self.storage_options or {})
+        if store.is_local:
+            # Of an object store its first call refuses them.
+            store.check_options()
+        return store
 
     @property
     def endpoint(self) -> Endpoint:

@@ -58,13 +58,15 @@ def _own_directory(directory: Path, variable: str = "XDG_STATE_HOME") -> Path:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as failure:
-        reason = f"{failure.strerror}."
-        raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable) from None
+        raise _unusable(directory, failure.strerror, variable) from None
     if directory.stat().st_uid != os.getuid():
         # Its owner could replace files that are put there.
-        reason = "it belongs to another user."
-        raise CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=reason, variable=variable)
+        raise _unusable(directory, "It belongs to another user", variable)
     return directory
+
+
+def _unusable(directory: Path, reason: str | None, variable: str) -> CoordinatorError:
+    return CoordinatorError("USER_DIRECTORY_UNUSABLE", directory=str(directory), reason=f"{reason}.", variable=variable)
 
 
 def token_path() -> Path:
@@ -90,7 +92,11 @@ def find_token(file: str | None = None, *, store: Store | None = None, makes_nam
         return _choose(given, store, key=TOKEN_VARIABLE, where="the environment", value="(not shown)")
     path, is_named = token_path(), bool(os.environ.get(TOKEN_FILE_VARIABLE))
     if not path.exists() and (makes_named or not is_named):
-        _make_token(path)
+        try:
+            _make_token(path)
+        except OSError as failure:
+            variable = TOKEN_FILE_VARIABLE if is_named else "XDG_STATE_HOME"
+            raise _unusable(path.parent, failure.strerror, variable) from None
     if is_named:
         return _read_token(path, store, key=TOKEN_FILE_VARIABLE, where="the environment")
     return _read_token(path, store, key=path.name, where="the user's state directory")

@@ -47,6 +47,7 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
 
         Endpoint(given.coordinator, given.token_file).check()
     store = Store(given.journal, given.storage)
+    store.check_options()
     journal, (_, definitions) = open_with_definitions(store)
     if isinstance(given, ViewOptions):
         from spark_queue.views import view_schema
@@ -54,7 +55,6 @@ def describe(options: Mapping[str, str]) -> tuple[Target, StructType]:
         target = Target(journal_id=journal.journal_id)
         return target, to_spark(view_schema(given.view, definitions, given.queue))
     target = _target(given, journal.journal_id, definitions)
-    store.check_options()
     own = definitions.message_type(target.message_type).columns
     of_instance = definitions.journal.instance is not None
     columns = read_columns(own, leased=isinstance(given, QueueStreamOptions), of_instance=of_instance)

@@ -32,6 +32,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     _check_columns(given, schema)
     store, endpoint = Store(given.journal, given.storage), Endpoint(given.coordinator, given.token_file)
     endpoint.check()
+    store.check_options()
     journal, (_, definitions) = open_with_definitions(store)
     message_type = None if given.topic is None else definitions.route(given.topic)[1].name
     if definitions.principals and given.topic is not None:

@@ -127,6 +127,19 @@ def test_doctor_without_principals_and_with_a_strange_token(tmp_path: Path, monk
     assert (try_rights(journal).result, try_rights(journal).found) == ("warning", "the token belongs to no principal")
 
 
+def test_doctor_tries_the_token_of_the_file_that_it_is_given(
+    sparkq: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = make(tmp_path, {"queues": "WORK", "rights": ["read"]})
+    act_as("nobody's", monkeypatch)
+    file = tmp_path / "ann.token"
+    file.write_text("ann")
+    file.chmod(0o600)
+    found = {each["check"]: each["found"] for each in sparkq("doctor", journal.path, "--token-file", str(file), "--json").json}
+    assert found["token"] == f"{file}, readable by you alone"
+    assert found["rights"].startswith("principal 'ann'")
+
+
 def test_a_token_is_printed_once_with_the_hash_for_the_definitions(sparkq: Terminal) -> None:
     made = sparkq("token", "new", "ann", "--json").json
     assert made["token_hash"] == token_hash(made["token"])

@@ -100,6 +100,13 @@ def test_a_named_token_file_is_made_by_who_serves_only(tmp_path: Path, monkeypat
     assert user_files.token() == made
 
 
+def test_a_token_file_that_cannot_be_made_is_named_with_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(user_files.TOKEN_FILE_VARIABLE, str(tmp_path / "nowhere" / "token"))
+    said = f"USER_DIRECTORY_UNUSABLE.*'{tmp_path / 'nowhere'}'.*No such file.*{user_files.TOKEN_FILE_VARIABLE}"
+    with pytest.raises(CoordinatorError, match=said):
+        user_files.token(makes_named=True)
+
+
 def test_a_token_file_that_the_caller_names_goes_before_the_environment_and_is_never_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,7 @@ def test_columns_are_chosen_and_partitions_are_as_many_as_asked_for(journal: Jou
         ({"topic": "LINES", "columns": "id,itm"}, "UNKNOWN_COLUMN.*message type 'line'.*Did you mean 'item'"),
         ({"topic": "LINES", "columns": "lease"}, "UNKNOWN_COLUMN"),
         ({"topic": "LINES", "storage.aws_region": "eu-1"}, "STORAGE_OPTION_UNSUPPORTED.*aws_region"),
+        ({"queue": "WORK", "view": "leases", "storage.aws_region": "eu-1"}, "STORAGE_OPTION_UNSUPPORTED.*aws_region"),
         ({"topic": "LINES", "coordinator": "queue-a:7337,"}, "BAD_VALUE.*'coordinator'"),
         ({"queue": "WORK", "view": "leases", "tokenFile": "/nowhere/token"}, "BAD_VALUE.*/nowhere/token"),
         ({"queue": "WORK", "subscription": "s", "coordinator": "grpc://there:1"}, "BAD_VALUE.*'coordinator'.*without TLS"),

@@ -61,6 +61,7 @@ def test_rows_that_name_their_topics_may_go_to_every_message_type(disk: Disk) ->
         ((), {"topic": "ORDRES"}, "UNKNOWN_TOPIC.*Did you mean 'ORDERS'"),
         ((), {"topic": "ORDERS", "publisher": "p"}, "SEQUENCE_MISSING.*option sequenceColumn"),
         ((), {"topic": "ORDERS", "publisher": "p", "sequenceColumn": "at"}, "SEQUENCE_MISSING.*no column 'at'"),
+        ((), {"topic": "ORDERS", "storage.aws_region": "eu-1"}, "STORAGE_OPTION_UNSUPPORTED.*aws_region"),
         ((), {"topic": "ORDERS", "coordinator": "queue-a:7337,"}, "BAD_VALUE.*'coordinator'.*HOST:PORT,HOST:PORT"),
         ((), {"topic": "ORDERS", "coordinator": "queue-a:7337,b c"}, "BAD_VALUE.*'coordinator'.*b c"),
         ((), {"topic": "ORDERS", "coordinator": "grpc://there:1"}, "BAD_VALUE.*'coordinator'.*without TLS"),
