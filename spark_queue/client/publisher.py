@@ -113,8 +113,8 @@ class Publisher:
         self._unsure = False
         #: Held while one publishes: rows get their numbers one batch after the other.
         self._publishing = threading.Lock()
-        #: Publishes for event loops, in the order in which they came.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-publisher")
+        #: Publishes for event loops, in the order in which they came; None while the name is not open.
+        self._for_loops: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         journal, numbered = open_with_definitions(self._store)
@@ -125,13 +125,15 @@ class Publisher:
         self._last = opened.last_sequence
         self._unsure = False
         self._target = PublishTarget(journal, numbered, self._endpoint, opened=opened)
+        self._for_loops = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-publisher")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._thread.shutdown()
+        if self._for_loops is not None:
+            self._for_loops.shutdown()
         if self._target is not None:
             self._target.close()
-        self._target = None
+        self._target = self._for_loops = None
 
     @property
     def last_sequence(self) -> int | None:
@@ -207,14 +209,19 @@ class Publisher:
         given |= {"first_sequence": first_sequence, "replicated_to": replicated_to, "timeout": timeout}
         # The context has the span that this one is part of.
         deed = partial(contextvars.copy_context().run, self.publish, data, **given)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, deed)
+        if self._for_loops is None:
+            raise self._not_open()
+        return await asyncio.get_running_loop().run_in_executor(self._for_loops, deed)
+
+    def _not_open(self) -> CallerError:
+        reason = f"publisher '{self.name}' is not open."
+        return CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
 
     def _publish(
         self, data: Any, given: dict[str, str | None], first_sequence: int | None, replicated_to: int, timeout: str
     ) -> Published:
         if self._target is None or self._journal is None:
-            reason = f"publisher '{self.name}' is not open."
-            raise CallerError("UNSUPPORTED_WRITE", what="Publishing", reason=reason, next_step="Use it in a `with` statement.")
+            raise self._not_open()
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
         if first_sequence is None and self._unsure:
             reason = (

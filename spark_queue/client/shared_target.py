@@ -77,7 +77,12 @@ class SharedTarget:
                 self._arrived.append(awaited)
                 # Who came first since then has begun a thread for all of them.
                 if len(self._arrived) == 1:
-                    self._threads.submit(self._commit_arrived)
+                    try:
+                        self._threads.submit(self._commit_arrived)
+                    except RuntimeError:
+                        # No thread can be started: the next one begins anew.
+                        self._arrived.clear()
+                        raise
             return await awaited.future
 
     def _commit_arrived(self) -> None:
@@ -105,9 +110,14 @@ class SharedTarget:
         if failed:
             # Another journal may stand there by now, or none: an open one knows only that it is not the one that it knew.
             self._forget(target)
-            again = self._open()[0].commit([calls[number] for number in failed])
-            for number, each in zip(failed, again, strict=True):
-                tries[number] = each
+            try:
+                again = self._open()[0].commit([calls[number] for number in failed])
+            except Exception as failure:  # noqa: BLE001 - those beside them were committed all the same.
+                for number in failed:
+                    tries[number].outcome = failure
+            else:
+                for number, each in zip(failed, again, strict=True):
+                    tries[number] = each
         return tries
 
     def _definitions(self) -> Definitions:

@@ -138,6 +138,8 @@ def test_doctor_tries_the_token_of_the_file_that_it_is_given(
     found = {each["check"]: each["found"] for each in sparkq("doctor", journal.path, "--token-file", str(file), "--json").json}
     assert found["token"] == f"{file}, readable by you alone"
     assert found["rights"].startswith("principal 'ann'")
+    act_as("admin", monkeypatch)
+    assert sparkq("stop", journal.path).code == 0
 
 
 def test_a_token_is_printed_once_with_the_hash_for_the_definitions(sparkq: Terminal) -> None:

@@ -24,7 +24,7 @@ from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import publisher
 from spark_queue.journal.commit import Published
 from spark_queue.journal.delta_head import DeltaHead
-from spark_queue.journal.group_commit import PublishCall
+from spark_queue.journal.group_commit import GroupCommit, PublishCall
 from spark_queue.journal.reader import JournalReader
 from tests.source_tree import ROOT
 from tests.waiting import wait_until
@@ -295,3 +295,48 @@ def test_an_open_publisher_numbers_what_tasks_publish_in_the_order_of_the_calls(
     assert told[-1].duplicates == 1
     stored = DeltaTable(journal.store.messages_uri("lines")).to_pyarrow_table().to_pylist()
     assert {each["sequence"]: each["amount"] for each in stored} == {number + 1: number for number in range(20)}
+
+
+def test_what_was_committed_is_told_whatever_becomes_of_the_calls_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that is told of a failure publishes its rows again."""
+    types = {"others": {"columns": "amount INT", "topics": ["OTHERS"]}, **LINES["message_types"]}
+    journal = Journal.create(str(tmp_path / "two"), {"message_types": types})
+    journal.publish(line(1), topic="LINES")
+    journal.publish(line(1), topic="OTHERS")
+
+    def refuse(*_: Any) -> None:
+        raise JournalError("STORE_FAILED", path=journal.path, doing="looking", reason="it was away.", next_step="Try again.")
+
+    stands = GroupCommit._standing_head
+    monkeypatch.setattr(GroupCommit, "_standing_head", lambda group: refuse() if group._message_type == "others" else stands(group))
+    monkeypatch.setattr(shared_target, "open_for_publishing", refuse)
+    done, failed = together(journal.publish_async(line(2), topic="LINES"), journal.publish_async(line(2), topic="OTHERS"))
+    assert isinstance(done, Published)
+    assert isinstance(failed, JournalError)
+    assert (amounts(journal), amounts(journal, "others")) == ([1, 2], [1])
+
+
+def test_a_thread_that_cannot_be_started_hangs_no_later_publish(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", refuse)
+        [failed] = together(journal.publish_async(line(1), topic="LINES"))
+    assert "can't start new thread" in str(failed)
+    assert together(asyncio.wait_for(journal.publish_async(line(2), topic="LINES"), DEADLINE_S)) == [Published(rows=1)]
+    assert amounts(journal) == [2]
+
+
+def test_a_publisher_that_is_opened_again_publishes_for_tasks_too(journal: Journal) -> None:
+    named = journal.publisher("p")
+    for number in range(2):
+        with named:
+            [done] = together(named.publish_async(line(number), topic="LINES"))
+            assert isinstance(done, Published)
+    [refusal] = together(named.publish_async(line(9), topic="LINES"))
+    assert "[UNSUPPORTED_WRITE]" in str(refusal)
+    assert "'p' is not open" in str(refusal)
+    assert amounts(journal) == [0, 1]
