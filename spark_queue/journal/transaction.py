@@ -32,11 +32,12 @@ def commit_transaction(
     for attempt in range(_TRANSACTION_ATTEMPTS):
         found = head.transaction_version(name) or 0
         wanted = version(found)
-        if wanted is None:
-            return found
         base = head.version
         if durable:
+            # Also where nothing is committed: whoever committed what was found may have been killed before it reached the disk.
             store.sync([log_key(key, base)])
+        if wanted is None:
+            return found
         won = head.put([], mark=Mark(writer=writer), transactions={name: wanted}, at_ms=at_ms)
         if won and durable:
             # Lost with the power, the number would be drawn again while its holder lives on, on another host.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import DeltaError
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import CallerError, ConfigError, JournalError, SparkQueueError, nearest
@@ -40,6 +39,9 @@ _FRESH_MS = 1_000
 #: Commits that are tried before an attempt is left in doubt: in all, and in a row without anybody's commit.
 _ATTEMPTS = 100
 _FAILURES = 5
+
+#: Most entries of others that are put onto the disk before one behind them is believed.
+_SYNCED_MOST = 100
 
 _DAY_S = 86_400
 #: The shortest time for which a table must remember transaction ids: a decision may come so late.
@@ -75,6 +77,8 @@ class SinkTable(Sink):
         self._is_store_known = False
         #: The device that a local table lies on, once it was seen there.
         self._device: int | None = None
+        #: The version whose entry this one has put onto the disk last.
+        self._synced = -1
         #: When the log was last listed, in milliseconds.
         self._listed_at_ms = 0
         #: When the table was looked at for the plan, and for the append, that follow, in milliseconds of a monotonic clock.
@@ -295,6 +299,7 @@ class SinkTable(Sink):
                 raise CallerError("SINK_CHANGED", table=self.name)
             fate = fate_of(self._version(head, transaction), attempt)
             if fate is not Fate.IN_DOUBT:
+                self._sync_found(transaction, newest)
                 return Landing(fate, self._version_of(transaction, 2 * attempt, begun, newest))
             if plan is not None and self._is_changed(head.table, plan):
                 raise CallerError("SINK_CHANGED", table=self.name)
@@ -318,10 +323,18 @@ class SinkTable(Sink):
             # Also of a fence, which has no rows: the entries that such a commit needs are not known here.
             raise self._unsupported(", ".join(unknown))
         try:
+            if self._synced != head.version:
+                # Torn by a power cut below the own one, it would be damage.
+                self._store.sync([log_key(self._key, head.version)])
             if not head.put(files, mark=Mark(writer="sink"), transactions=dict([txn]), at_ms=SystemClock().wall_ms()):
                 # The faster writer writes the checkpoint: two of one version at a time may spoil each other.
                 return "Another commit came first."
-            self._store.sync([log_key(self._key, version)])
+        except SparkQueueError as reason:
+            return reason.reason
+        # A failure of this ends the attempt in doubt: to read the entry again would say nothing of the disk.
+        self._store.sync([log_key(self._key, version)])
+        self._synced = version
+        try:
             if not self._is_young() or not head.follow_own():
                 # Whether it landed where readers look, the next look shows.
                 return "The log was changed meanwhile."
@@ -333,16 +346,33 @@ class SinkTable(Sink):
     def _checkpoint(self, table: DeltaTable, version: int) -> None:
         """Write a checkpoint as often as the table asks for, so that others need not read each entry."""
         properties = table.metadata().configuration
-        if version % int(properties.get("delta.checkpointInterval", _CHECKPOINT_COMMITS)):
-            return
         try:
+            if version % int(properties.get("delta.checkpointInterval", _CHECKPOINT_COMMITS)):
+                return
             self._list()
             table.create_checkpoint()
             if properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
                 table.cleanup_metadata()
-        except (DeltaError, OSError, SparkQueueError) as reason:
+        except (*delta.REFUSALS, OSError, SparkQueueError) as reason:
             # The commit stands without it, and the next one may come that far.
             _LOG.warning("Table '%s' got no checkpoint at version %d: %s", self.name, version, self._store.reason(reason))
+
+    def _sync_found(self, transaction: str, newest: int) -> None:
+        """Let the newest entries reach the disk, down to that of the transaction id: its writer may have been killed before.
+
+        Only of the newest: others have been flushed by the system long ago.
+        """
+        if not self._store.is_local:
+            return
+        keys = []
+        for number in range(newest, max(-1, newest - _SYNCED_MOST), -1):
+            entry = read_entry(self._store, self._key, number)
+            if entry is None:
+                break
+            keys.append(log_key(self._key, number))
+            if transaction in entry.transactions:
+                break
+        self._store.sync(reversed(keys))
 
     def _version_of(self, transaction: str, version: int, begun: int, head: int) -> int | None:
         """Return the one of the table's newest versions that brought a version of the transaction id."""

@@ -289,4 +289,16 @@ SINKS = (
         "        return bool(self._entry) and self._store.read(log_key(self._key, self.version)) == self._entry\n",
         "        return True\n", _TABLE,
     ),
+    Mutant(
+        "an attempt that is found landed is believed before it is on the disk (R125)",
+        "                self._sync_found(transaction, newest)\n", "", ("tests/unit/sinks/test_table.py",),
+    ),
+    Mutant(
+        "an entry that the disk refuses is found landed (R125)",
+        "        # A failure of this ends the attempt in doubt: to read the entry again would say nothing of the disk.\n"
+        "        self._store.sync([log_key(self._key, version)])\n",
+        "        try:\n            self._store.sync([log_key(self._key, version)])\n"
+        "        except SparkQueueError as reason:\n            return reason.reason\n",
+        ("tests/unit/sinks/test_table.py",),
+    ),
 )  # fmt: skip

@@ -79,3 +79,15 @@ def test_failing_store_is_told_as_such(disk: Disk, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("spark_queue.journal.store.put_file", fail)
     with pytest.raises(JournalError, match="STORE_FAILED.*the disk is full"):
         draw(disk, lambda found: found + 1)
+
+
+def test_a_number_that_is_found_is_on_the_disk_before_it_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drew it may have been killed before it was."""
+    assert draw(disk, lambda found: found + 1) == 1
+    head = DeltaHead(disk.store, ORDER, DeltaTable(disk.store.messages_uri("order")))
+    synced: list[str] = []
+    monkeypatch.setattr("spark_queue.journal.store.force", synced.append)
+    found = transaction.commit_transaction(
+        disk.store, ORDER, head, name="n:x", version=lambda _: None, writer="w", at_ms=1, durable=True
+    )
+    assert (found, synced[0]) == (1, str(disk.log_path(ORDER, head.version)))

@@ -95,6 +95,70 @@ def swapping(monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], None
     monkeypatch.setattr(DeltaHead, "put", once)
 
 
+def entries_synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the versions whose entries are put onto the disk from now on, as they are."""
+    synced: list[int] = []
+
+    def force(path: str) -> None:
+        if path.endswith(".json"):
+            synced.append(int(Path(path).stem))
+
+    monkeypatch.setattr("spark_queue.journal.store.force", force)
+    return synced
+
+
+def append_row(path: str, number: int) -> None:
+    """Commit as others do."""
+    write_deltalake(path, pa.table({"id": [number], "day": pa.nulls(1, pa.date32())}), mode="append")
+
+
+def test_the_entry_below_is_on_the_disk_first(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DESIGN 4, power loss: torn below an entry of ours, it would be damage."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    synced = entries_synced(monkeypatch)
+    sink.append(plan, staged(plan, 2), transaction=TXN, attempt=2)
+    append_row(path, 3)
+    sink.append(plan, staged(plan, 4), transaction=TXN, attempt=3)
+    assert synced == [2, 3, 4]
+
+
+def test_an_attempt_that_is_found_landed_or_fenced_is_put_onto_the_disk(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer may have been killed before it did."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    append_row(path, 2)
+    append_row(path, 3)
+    synced = entries_synced(monkeypatch)
+    assert SinkTable(path, {}).append(plan, [], transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert synced == [1, 2, 3]
+    assert sink.fence(transaction=TXN, attempt=2).fate is Fate.FENCED
+    synced.clear()
+    assert SinkTable(path, {}).fence(transaction=TXN, attempt=2).fate is Fate.FENCED
+    assert synced == [4]
+
+
+def test_an_attempt_whose_entry_the_disk_refuses_stays_in_doubt(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands in the log, which says nothing of the disk; and of bytes that it lost a system tells once."""
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    files, refused = staged(plan, 1), list[str]()
+
+    def refuse(path: str) -> None:
+        if path.endswith(f"{1:020}.json") and not refused:
+            refused.append(path)
+            raise OSError("Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("spark_queue.journal.store.force", refuse)
+        with pytest.raises(JournalError, match="STORE_FAILED.*Input/output error"):
+            sink.append(plan, files, transaction=TXN, attempt=1)
+    assert SinkTable(path, {}).append(plan, files, transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert ids(path) == [1]
+
+
 def test_a_commit_whose_reply_is_lost_is_found_by_reading(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = SinkTable(path, {})
     plan = sink.plan(COLUMNS)
