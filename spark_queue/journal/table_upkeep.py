@@ -68,7 +68,8 @@ class TableUpkeep:
             # First those that VACUUM may take first.
             to_copy.sort(key=lambda file: file.taken_at_ms)
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
-            self._tried_at_ms |= {(name, file.segment.first): now_ms for file in part}
+            tried = {key: at_ms for key, at_ms in self._tried_at_ms.items() if at_ms <= now_ms < at_ms + RETRY_MS}
+            self._tried_at_ms = tried | {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)
         if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
             # The others are looked for as they are copied.
