@@ -305,9 +305,13 @@ class CoordinatorClient:
             return address
         if not self._start:
             raise self._unavailable("none is running, and this call does not start one.")
-        with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
-            # The holder of the lock before has probably started one.
-            return self._advertised_address() or self._launch(deadline_s)
+        try:
+            with user_files.start_lock(self._journal_id, timeout_s=deadline_s - time.monotonic()):
+                # The holder of the lock before has probably started one.
+                return self._advertised_address() or self._launch(deadline_s)
+        except OSError as failure:
+            # A host without memory, descriptors or room on its disk may have them again.
+            raise self._unavailable(f"this host could not start it: {failure}.") from failure
 
     def _serving_of(self, addresses: tuple[str, ...], deadline_s: float) -> str:
         """Return the address that serves, beginning after the one that was lost, and wait for a stand-in to take over."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_queue.client.delays import to_delay_ms
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: The message type whose one column holds JSON text.
 _JSON_TYPE = "json"
+
+#: Digits of which Python makes an int as it is by default: more cost it seconds.
+_INT_DIGITS_MOST = 4_300
 
 
 def teller(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> Callable[[], None]:
@@ -169,9 +173,14 @@ class Message:
         return self._rows, self._row
 
     def value(self) -> Any:
-        """Return its body: of message type ``json`` what the text means, of any other a dict of its columns."""
+        """Return its body: of message type ``json`` what the text means, of any other a dict of its columns.
+
+        A whole number of more than 4,300 digits is a `decimal.Decimal`: Python refuses to make an int of it.
+        """
         body: Mapping[str, Any] = self._rows.body(self._row)
-        return json.loads(body["value"]) if self._receiver.message_type == _JSON_TYPE else dict(body)
+        if self._receiver.message_type != _JSON_TYPE:
+            return dict(body)
+        return json.loads(body["value"], parse_int=_whole_number)
 
     def acknowledge(self) -> Settlement:
         """Say that it is done: it leaves the queue.
@@ -228,3 +237,7 @@ def _text(error: str | None) -> str | None:
     if error is not None:
         check_text(error, key="error", where="an outcome")
     return error
+
+
+def _whole_number(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= _INT_DIGITS_MOST else Decimal(digits)

@@ -171,6 +171,8 @@ class Receiver:
         self._left = LeftBehind()
         #: What no time mends.
         self._trouble: SparkQueueError | None = None
+        #: Whether outcomes are refused for good: whoever has the subscription now leaves this one those of what it has in hand.
+        self._is_refused = False
         self._warned_s = -_WARNED_S
 
     # ------------------------------------------------------------- beginning and end
@@ -375,7 +377,14 @@ class Receiver:
             batch, until_s = [first], time.monotonic() + linger_s
             # A barrier is a batch of its own.
             while len(batch) < max_messages and not first.is_barrier:
-                message = self.get(max(0.0, until_s - time.monotonic()))
+                try:
+                    message = self.get(max(0.0, until_s - time.monotonic()))
+                except SparkQueueError:
+                    # These are in work already; the next step raises it again.
+                    break
+                except BaseException:
+                    self._hand.put_back(batch)
+                    raise
                 if message is None:
                     break
                 if message.is_barrier:
@@ -447,7 +456,11 @@ class Receiver:
                     ):
                         pass
                     messages = list(self._messages(granted))
-                    hand.add(granted.lease, messages, until_s=asked.began_s + session.lease_period_ms / 1_000, alone=granted.alone)
+                    until_s = asked.began_s + granted.remaining_ms / 1_000
+                    with self._beginning:
+                        # Another thread may have begun anew meanwhile: but at most once, these have gone back with the old start.
+                        if session.drawn is asked.drawn or asked.drawn.at_most_once:
+                            hand.add(granted.lease, messages, until_s=until_s, alone=granted.alone)
                     self._came_s = time.monotonic()
                 else:
                     self._note_nothing(granted, was_empty=asked.was_empty)
@@ -507,7 +520,7 @@ class Receiver:
 
     def _settles_no_more(self) -> bool:
         """Return whether no outcome is sent any more: those of an older start count until somebody else has the message (R133)."""
-        return self._is_closed or not (self._trouble is None or self._trouble.code == "SUBSCRIPTION_TAKEN")
+        return self._is_closed or self._is_refused
 
     def _asks_no_more(self) -> bool:
         return self._is_stopping or self._is_at_end or self._is_over_for_all()
@@ -665,6 +678,7 @@ class Receiver:
             if not isinstance(trouble, SparkQueueError):
                 _LOG.exception("A thread of the receiver of queue '%s' failed.", self._wanted.queue, exc_info=trouble)
             self._trouble = trouble  # type: ignore[assignment]  # Whatever it is, the next step raises it.
+        self._is_refused |= not (isinstance(trouble, SparkQueueError) and trouble.code == "SUBSCRIPTION_TAKEN")
         if self._settles_no_more():
             self._hand.fail(trouble)
         else:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from spark_queue import tracing
 from spark_queue.client.coordinator_client import CoordinatorClient, RowRanges, call_once
-from spark_queue.clock import SystemClock
+from spark_queue.clock import SystemClock, steady_s
 from spark_queue.core import commands, replies
 from spark_queue.errors import SparkQueueError
 from spark_queue.journal.store import Store
@@ -38,8 +38,8 @@ class _Given:
     """The rows that came with the grant of a lease."""
 
     rows: RowRanges
-    #: Until when Spark is given them as they are, in milliseconds of a monotonic clock; later they may have gone back.
-    until_ms: int
+    #: Until when Spark is given them as they are, by `steady_s`; later they may have gone back.
+    until_s: float
     is_taken: bool = False
 
 
@@ -69,7 +69,7 @@ class QueuePlanner:
 
     def next(self, *, finished: int, limit: int, wait_ms: int, asks_again: bool = False) -> replies.Granted:
         """Prove lease `finished` and get the next one, or `finished` again when nothing is there; see `commands.Next`."""
-        begun_ms, clock_ms = SystemClock().wall_ms(), SystemClock().monotonic_ms()
+        begun_ms, begun_s = SystemClock().wall_ms(), steady_s()
         poll = {"finished": finished, "limit": limit, "wait_ms": wait_ms, "asks_again": asks_again}
         while True:
             granted, pieces = self._client.next_with_rows(self._numbered(commands.Next, **poll, columns=self._columns))
@@ -80,7 +80,7 @@ class QueuePlanner:
         if pieces is not None:
             until_ms = granted.leased_until_ms
             rows = RowRanges(message_type=self._message_type, lease=granted.lease, leased_until_ms=until_ms, pieces=pieces)
-            self._given = _Given(rows, clock_ms + granted.lease_period_ms)
+            self._given = _Given(rows, begun_s + granted.remaining_ms / 1_000)
         if granted.lease != finished:
             # Only now: polls that find nothing are no news.
             self._trace(granted, begun_ms)
@@ -118,7 +118,7 @@ class QueuePlanner:
 
     def _hands_out(self, given: _Given) -> bool:
         """Return whether Spark is given rows as they came with their grant."""
-        if not given.is_taken and SystemClock().monotonic_ms() < given.until_ms:
+        if not given.is_taken and steady_s() < given.until_s:
             given.is_taken, self._taken = True, given.rows.lease
             told = self._numbered(commands.RowsTaken, lease=self._taken)
             threading.Thread(target=self._tell, args=(told,), name="sparkqueue-rows-taken", daemon=True).start()

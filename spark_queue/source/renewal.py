@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from spark_queue.errors import LeaseError, SparkQueueError
+from spark_queue.errors import LeaseError
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class LeaseRenewer:
         except LeaseError as reason:
             _log.warning("lease %d is no longer renewed: %s", lease, reason)
             return False
-        except SparkQueueError as reason:
+        except Exception as reason:  # noqa: BLE001 - the thread is the only one; whatever it is, the lease needs the next attempt.
             # The lease stands for two more thirds of its period: the coordinator may be back by the next attempt.
             self._is_away = True
             _log.warning("lease %d could not be renewed; trying again at once: %s", lease, reason)

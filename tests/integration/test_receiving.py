@@ -9,21 +9,24 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spark_queue import Journal, Queue
-from spark_queue.core import commands
+from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import valid_name
-from spark_queue.errors import CallerError, ConfigError, LeaseError
+from spark_queue.errors import AccessError, CallerError, ConfigError, LeaseError
 from spark_queue.journal import control_checkpoint
 from spark_queue.journal.reader import open_control
 from spark_queue.receiver.message import Message
+from spark_queue.receiver.receiver import Receiver
 from spark_queue.receiver.session import ReceiverSession, made_name
-from tests.integration.coordinator_world import DEADLINE_S, QUEUE, MakeWorld, World, stopped
+from tests.integration.coordinator_world import DEADLINE_S, QUEUE, TOPIC, MakeWorld, World, stopped
 from tests.source_tree import ROOT, product_files
 from tests.waiting import wait_until
 
@@ -723,3 +726,99 @@ def test_what_no_time_mends_is_refused_when_it_begins(world: World) -> None:
         queue_of(world).receive(wait="soon")
     with pytest.raises(ConfigError, match="BAD_VALUE.*max_messages"):
         queue_of(world).receive().batches(0)
+
+
+def refusal_of_settling() -> AccessError:
+    return AccessError("ACCESS_DENIED", principal="ann", right="read", what=f"queue '{QUEUE}'")
+
+
+def test_outcomes_that_are_refused_after_somebody_else_took_over_are_told_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are said again only where time may mend it."""
+    world.publish(2)
+    calls: list[int] = []
+
+    def refuse(*_: Any, **__: Any) -> None:
+        calls.append(1)
+        raise refusal_of_settling()
+
+    with queue_of(world).receive(subscription="s") as older:
+        message = older.get(DEADLINE_S)
+        assert message is not None
+        with queue_of(world).receive(subscription="s"):
+            wait_until(lambda: older.is_stopping)
+            monkeypatch.setattr(older._begun, "settle", refuse)
+            with pytest.raises(AccessError, match="ACCESS_DENIED"):
+                message.acknowledge().result(DEADLINE_S)
+            with pytest.raises(LeaseError, match="SUBSCRIPTION_TAKEN"):
+                older.get(0)
+        assert len(calls) == 1
+
+
+def test_messages_that_were_read_for_an_ended_start_are_not_handed_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R140: their lease went back to the queue with the start that had it."""
+    world.publish(3)
+    read = Receiver._messages
+
+    def read_and_begin_anew(receiver: Receiver, granted: replies.Granted) -> Iterator[Message]:
+        found = list(read(receiver, granted))
+        if granted.lease == 1:
+            with receiver._beginning:
+                receiver._hand.lose_all()
+                assert receiver._begin_anew() is None
+        yield from found
+
+    monkeypatch.setattr(Receiver, "_messages", read_and_begin_anew)
+    with queue_of(world).receive(subscription="s") as messages:
+        got = [messages.get(DEADLINE_S) for _ in range(3)]
+        assert [(each.bookmark, each.lease) for each in got if each is not None] == [(0, 2), (1, 2), (2, 2)]
+
+
+def test_a_batch_that_a_trouble_keeps_from_being_full_is_handed_out_before_it_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that nobody has seen must not count as begun."""
+    world.publish(2)
+    get = Receiver.get
+
+    def get_two(receiver: Receiver, timeout_s: float | None = None) -> Message | None:
+        if receiver.status.in_work == 2:
+            raise refusal_of_settling()
+        return get(receiver, timeout_s)
+
+    monkeypatch.setattr(Receiver, "get", get_two)
+    with queue_of(world).receive() as messages:
+        batches = messages.batches(10, linger="60s")
+        assert [each.bookmark for each in next(batches).messages] == [0, 1]
+        with pytest.raises(AccessError, match="ACCESS_DENIED"):
+            next(batches)
+
+
+def test_an_interrupt_of_a_batch_that_is_gathered_puts_its_messages_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.publish(2)
+    get = Receiver.get
+
+    def get_two(receiver: Receiver, timeout_s: float | None = None) -> Message | None:
+        if receiver.status.in_work == 2:
+            raise KeyboardInterrupt
+        return get(receiver, timeout_s)
+
+    with queue_of(world).receive() as messages:
+        batches = messages.batches(10, linger="60s")
+        monkeypatch.setattr(Receiver, "get", get_two)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        assert (messages.status.waiting, messages.status.in_work) == (2, 0)
+
+
+def test_a_number_of_any_length_is_read(world: World) -> None:
+    """Python makes an int of 4,300 digits at most; what may be published may be read."""
+    digits = "7" * 5_000
+    Journal(world.store.path).publish([f'{{"n": {digits}, "m": 12}}'], topic=TOPIC)
+    with queue_of(world).receive(until_empty=True) as messages:
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        value = message.value()
+    assert value == {"n": Decimal(digits), "m": 12}
+    assert type(value["m"]) is int

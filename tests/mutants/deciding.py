@@ -48,7 +48,7 @@ DECIDING = (
     ),
     Mutant(
         "Spark is given rows as they came however old their grant is",
-        "if not given.is_taken and SystemClock().monotonic_ms() < given.until_ms:", "if not given.is_taken:",
+        "if not given.is_taken and steady_s() < given.until_s:", "if not given.is_taken:",
         ("tests/unit/source/test_planner.py",),
     ),
     Mutant(

@@ -395,4 +395,15 @@ KEEPING = (
         "    if not isinstance(version, int) or version > MARK_VERSION:\n", "    if False:\n",
         ("tests/unit/journal/test_golden.py",),
     ),
+    Mutant(
+        "a failure of one call is told to those that were committed beside it",
+        "            except Exception as failure:  # noqa: BLE001 - those beside them were committed all the same.\n",
+        "            except AssertionError as failure:\n",
+        ("tests/unit/client/test_shared_target.py",),
+    ),
+    Mutant(
+        "a thread that cannot be started hangs whoever publishes later",
+        "                        self._arrived.clear()\n", "                        pass\n",
+        ("tests/unit/client/test_shared_target.py",),
+    ),
 )  # fmt: skip

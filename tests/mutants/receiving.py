@@ -319,4 +319,22 @@ RECEIVING = (
         "        pass\n",
         _CHILDREN,
     ),
+    Mutant(
+        "a lease that is given again lasts as long as a new one (R135)",
+        "remaining_ms=lease.due_at_ms - work.now_ms",
+        "remaining_ms=queue.lease_period_ms",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "messages that were read for an ended start are handed out (R140)",
+        "                        if session.drawn is asked.drawn or asked.drawn.at_most_once:\n",
+        "                        if session.drawn:\n",
+        ("tests/integration/test_receiving.py::test_messages_that_were_read_for_an_ended_start_are_not_handed_out",),
+    ),
+    Mutant(
+        "outcomes that are refused after a take-over are said for ever (R133)",
+        '        self._is_refused |= not (isinstance(trouble, SparkQueueError) and trouble.code == "SUBSCRIPTION_TAKEN")\n',
+        '        self._is_refused |= self._trouble is trouble and getattr(trouble, "code", "") != "SUBSCRIPTION_TAKEN"\n',
+        ("tests/integration/test_receiving.py::test_outcomes_that_are_refused_after_somebody_else_took_over_are_told_at_once",),
+    ),
 )

@@ -119,6 +119,7 @@ def _next(world: World, words: Words) -> str:
         world.engine.ask_owners(poll, now_ms=world.now_ms)
         return "nothing"
     lease = world.state.ledger(planner.queue).leases[granted.lease]
+    assert granted.remaining_ms == lease.due_at_ms - world.now_ms, "a consumer believes in another end of its lease"
     if not lost:
         world.checkpoints[place] = lease.number
     kind = "barrier " if lease.is_barrier else "alone " if granted.alone else ""

@@ -237,6 +237,17 @@ def test_lost_election_is_tried_again_and_any_other_failure_of_a_start_is_told(h
     assert len(host.starts) == 6
 
 
+def test_a_host_that_cannot_start_a_process_is_told_as_one_that_has_none(host: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever renews a lease tries again: there may be memory, or descriptors, by then."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(client_module, "launch", refuse)
+    with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*could not start it: .*Too many open files"):
+        client().call(request())
+
+
 def test_silence_and_a_coordinator_that_is_not_there_yet_are_asked_again_and_a_refusal_is_told_at_once(host: World) -> None:
     recovering = wire.Failed(code="COORDINATOR_RECOVERING", facts={})
     host.hint, host.answers = hinted(), {HERE: [0.5, recovering, wire.failed(DEPOSED), replies.Done()]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_queue.client import coordinator_client
-from spark_queue.clock import SystemClock
+from spark_queue.clock import steady_s
 from spark_queue.core import commands, replies
 from spark_queue.errors import CallerError, CoordinatorError, LeaseError
 from spark_queue.protocol.endpoint import Endpoint
@@ -54,7 +54,7 @@ class Client:
             has_others = request.columns not in (None, self.columns)
             return replies.Granted(
                 lease=request.finished if has_others else self.lease, messages=1, leased_until_ms=9,
-                lease_period_ms=PERIOD_MS // 2, columns=self.columns,
+                lease_period_ms=PERIOD_MS // 2, remaining_ms=PERIOD_MS // 2, columns=self.columns,
             )  # fmt: skip
         if isinstance(request, commands.RowsTaken):
             self.told.set()
@@ -199,8 +199,9 @@ def test_rows_of_another_lease_or_of_one_that_may_have_ended_are_asked_for(
 ) -> None:
     planner, heard = granted_with_rows()
     assert planner.rows(6) is ROWS
-    now_ms = SystemClock().monotonic_ms()
-    monkeypatch.setattr(SystemClock, "monotonic_ms", lambda _: now_ms + PERIOD_MS // 2)
+    # One that goes on while the machine sleeps, as a lease does.
+    until_s = steady_s() + PERIOD_MS / 2_000
+    monkeypatch.setattr(planner_module, "steady_s", lambda: until_s)
     assert planner.rows(7) is ROWS
     assert not heard.told.is_set()
     planner.leave()

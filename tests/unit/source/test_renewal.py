@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_queue.errors import CoordinatorError, LeaseError, SparkQueueError
+from spark_queue.errors import CoordinatorError, LeaseError
 from spark_queue.source.renewal import LeaseRenewer
 
 #: Waits for a thread's signal; reached only when a test fails.
@@ -23,7 +23,7 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.heard: queue.Queue[int] = queue.Queue()
-        self.refusal: SparkQueueError | None = None
+        self.refusal: Exception | None = None
         self.lease_period_ms = PERIOD_MS
 
     def renew(self, lease: int) -> int:
@@ -112,6 +112,13 @@ def test_a_renewal_that_is_refused_gives_up_its_own_lease_only(coordinator: Coor
 
 def test_renewer_tries_again_when_the_coordinator_is_away(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
     coordinator.refusal = CoordinatorError("COORDINATOR_UNAVAILABLE", path="j", reason="gone.", log="l")
+    renewer.hold(3, lease_period_ms=PERIOD_MS)
+    assert [coordinator.next(), coordinator.next()] == [3, 3]
+
+
+def test_renewer_tries_again_whatever_a_renewal_fails_with(coordinator: Coordinator, renewer: LeaseRenewer) -> None:
+    """A lease that nobody renews any more is delivered twice."""
+    coordinator.refusal = MemoryError("no room")
     renewer.hold(3, lease_period_ms=PERIOD_MS)
     assert [coordinator.next(), coordinator.next()] == [3, 3]
 
