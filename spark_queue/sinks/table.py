@@ -386,9 +386,9 @@ class SinkTable(Sink):
         return None
 
     def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
-        """Return whether a table is another than rows were staged for; the files of one that was made anew went with the other."""
-        found = (str(table.metadata().id), arrow_schema(table), tuple(table.metadata().partition_columns))
-        return bool(self._unkept(table)) or found != (plan.table_id, plan.schema, plan.partition_by)
+        """Return whether a table has other columns, or other partitions, than rows were staged for."""
+        found = (arrow_schema(table), tuple(table.metadata().partition_columns))
+        return bool(self._unkept(table)) or found != (plan.schema, plan.partition_by)
 
     def _device_now(self) -> int | None:
         """Return the device that a local table would lie on; None where nothing is there."""

@@ -106,7 +106,7 @@ RIGHTS = (
         "a right that was taken away goes on for settling",
         "    may = _has(definitions, principal, request.right, request)\n",
         "    may = _has(definitions, principal, request.right, request) or isinstance(request, commands.Settle | commands.Purge)\n",
-        _WORLDS,
+        ("tests/unit/coordinator/test_rights.py",),
     ),
     Mutant("a poll tells figures of what is hidden", "and (who is None or not", "and (who is not None or not", _WORLDS),
     Mutant(

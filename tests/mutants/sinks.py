@@ -23,10 +23,6 @@ SINKS = (
         "            self._head = None\n            return False\n", "            return False\n", _TABLE,
     ),
     Mutant(
-        "files are committed to a table that was made anew after their staging",
-        "found != (plan.table_id, plan.schema, plan.partition_by)", "found[1:] != (plan.schema, plan.partition_by)", _TABLE,
-    ),
-    Mutant(
         "a table is made anew where a volume is not mounted",
         "            if table is None and self._device not in (None, device):\n", "            if False:\n", _TABLE,
     ),
