@@ -129,7 +129,7 @@ class ViewOptions(Options):
     """Options of a batch read of a view."""
 
     view: str = option(one_of(*VIEWS), f"One of {', '.join(VIEWS)}.", "messages")
-    queue: str | None = option(parse_name, "The queue to look at; may be absent for history and status.")
+    queue: str | None = option(parse_name, f"The queue to look at; may be absent for {', '.join(sorted(VIEWS_OF_ALL_QUEUES))}.")
     #: A moment, a record number, or None for now.
     as_of: datetime | int | None = either(  # noqa: RUF009 - it gives a field.
         Option("timestampAsOf", parse_timestamp, "State at a past moment: ISO-8601 time with offset; default: now."),
