@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from spark_queue.client import coordinator_client
+from spark_queue.client import launcher
 from tests.warm_processes import environment, warm
 
 #: The environment variable that a test session hands to every process it starts, directly or through Spark.
@@ -54,7 +54,7 @@ def warm_coordinators(folder: Path) -> Iterator[None]:
     # Its last arguments are those of a coordinator, by which what is forked from it is found.
     arguments = ("-m", "spark_queue.coordinator")
     with (
-        warm("warm_coordinators", folder, *arguments, environment=coordinator_client.environment()) as address,
+        warm("warm_coordinators", folder, *arguments, environment=launcher.environment()) as address,
         environment(WARM_VARIABLE, address),
     ):
         yield

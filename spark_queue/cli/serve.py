@@ -56,7 +56,7 @@ def serve(
     log_format: Annotated[str, typer.Option(metavar="text|json", help="Format of the log.")] = "text",
 ) -> None:
     """Run the journal's coordinator until Ctrl-C, or stand by for the one that runs."""
-    from spark_queue.client.coordinator_client import launch
+    from spark_queue.client.launcher import launch
     from spark_queue.coordinator import logs, process
     from spark_queue.protocol import user_files
     from spark_queue.protocol.host import StartOptions, location_of

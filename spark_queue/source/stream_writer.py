@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,9 +17,6 @@ from spark_queue.errors import CallerError
 from spark_queue.source.partitions import join_small
 from spark_queue.source.spark_versions import DataSourceStreamArrowWriter
 from spark_queue.source.write_job import Staged, WriteJob
-
-if TYPE_CHECKING:
-    pass
 
 _QUERY_ID = "sql.streaming.queryId"
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from spark_queue.client.coordinator_client import environment
+from spark_queue.client.launcher import environment
 from spark_queue.clock import SystemClock
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import to_record

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_queue import Journal, Queue
-from spark_queue.client.coordinator_client import CoordinatorClient, environment
+from spark_queue.client.coordinator_client import CoordinatorClient
+from spark_queue.client.launcher import environment
 from spark_queue.core.definitions import parsing
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.creation import create_journal

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spark_queue.client.coordinator_client import environment
+from spark_queue.client.launcher import environment
 from spark_queue.journal.open import open_journal
 from spark_queue.journal.snapshot import PAST_KEPT
 from spark_queue.views import queue_status, state_at

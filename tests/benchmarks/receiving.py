@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from spark_queue import Queue
-from spark_queue.client.coordinator_client import environment
+from spark_queue.client.launcher import environment
 from tests.benchmarks.figure import Bench, Figure, NotMeasuredError, median, shown, spread
 from tests.benchmarks.journals import QUEUE, serving_queue
 from tests.benchmarks.postgres import postgres

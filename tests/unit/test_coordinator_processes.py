@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from spark_queue import Journal
-from spark_queue.client import coordinator_client
+from spark_queue.client import launcher
 from spark_queue.client.coordinator_client import CoordinatorClient
 from spark_queue.protocol import user_files, wire
 from spark_queue.protocol.host import StartOptions, location_of
@@ -77,7 +77,7 @@ def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
 def launched(journal: Journal) -> psutil.Process:
     """Launch a coordinator, and return its process."""
     options = StartOptions(path=journal.store.path, storage_options={}, journal_id=journal.journal_id())
-    coordinator_client.launch(options, timeout_s=60)
+    launcher.launch(options, timeout_s=60)
     client = CoordinatorClient(journal.store, journal.journal_id(), start=False)
     pong = client.call(wire.Ping(journal=journal.journal_id(), request="ping"))
     client.close()

@@ -10,7 +10,7 @@ import pytest
 
 import spark_queue
 from spark_queue.client import coordinator_client
-from spark_queue.client.coordinator_client import environment
+from spark_queue.client.launcher import environment
 from spark_queue.core import commands, replies
 from spark_queue.errors import CoordinatorError
 from spark_queue.journal.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_queue.client import coordinator_client
+from spark_queue.client import launcher
 from spark_queue.errors import SparkQueueError
 from spark_queue.protocol.host import StartOptions
 
@@ -32,9 +32,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
             return popen([sys.executable, "-c", f"import json, os, sys\n{code}"], **settings)
 
         monkeypatch.setattr(subprocess, "Popen", child)
-        return coordinator_client.launch(
-            StartOptions(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s
-        )
+        return launcher.launch(StartOptions(path=str(tmp_path), storage_options=options, journal_id="J"), timeout_s=timeout_s)
 
     return started
 
@@ -74,5 +72,5 @@ def test_a_process_that_ends_before_it_has_read_its_orders_is_told_as_any_other(
 
 def test_memory_settings_of_the_user_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    found = coordinator_client.environment()
+    found = launcher.environment()
     assert (found["MALLOC_ARENA_MAX"], found["ARROW_DEFAULT_MEMORY_POOL"]) == ("7", "system")
