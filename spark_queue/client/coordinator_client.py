@@ -15,7 +15,6 @@ import msgspec
 import pyarrow as pa
 
 from spark_queue import forks
-from spark_queue.client.launcher import launch
 from spark_queue.core import commands, replies
 from spark_queue.core.definitions.keys import ADMINISTER, CHANGE
 from spark_queue.errors import ConfigError, CoordinatorError
@@ -242,11 +241,14 @@ class CoordinatorClient:
         raise self._unavailable(f"none of {', '.join(addresses)} serves.")
 
     def _launch(self, deadline_s: float) -> str:
+        # Most calls find a coordinator that serves.
+        from spark_queue.client import launcher  # noqa: PLC0415 - as said above.
+
         store = self._store
         options = StartOptions(path=store.path, storage_options=dict(store.storage_options), journal_id=self._journal_id)
         while True:
             try:
-                return launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
+                return launcher.launch(options, timeout_s=max(0.0, deadline_s - time.monotonic()))
             except CoordinatorError as refusal:
                 # A caller on another host was faster: the next coordinator finds that one alive.
                 if refusal.code != "COORDINATOR_DEPOSED" or time.monotonic() >= deadline_s:

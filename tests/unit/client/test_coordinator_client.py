@@ -96,7 +96,7 @@ class World:
 def host(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(client_module, "Connection", made.connect)
-    monkeypatch.setattr("spark_queue.client.coordinator_client.launch", made.launch)
+    monkeypatch.setattr("spark_queue.client.launcher.launch", made.launch)
     monkeypatch.setattr(client_module, "read_advertisement", lambda store, journal_id: made.hint)
     monkeypatch.setattr(user_files, "start_lock", made.lock)
     monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: made.now_s, sleep=made.sleep))
@@ -243,7 +243,7 @@ def test_a_host_that_cannot_start_a_process_is_told_as_one_that_has_none(host: W
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(client_module, "launch", refuse)
+    monkeypatch.setattr("spark_queue.client.launcher.launch", refuse)
     with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*could not start it: .*Too many open files"):
         client().call(request())
 
