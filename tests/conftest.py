@@ -119,7 +119,7 @@ def no_coordinator_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def coordinators_are_forked(no_coordinator_is_left: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def processes_are_forked(no_coordinator_is_left: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let a push fork coordinators that are started on demand, and readers of peers.
 
     The long forms, and a file by itself, start each of them.
@@ -144,11 +144,18 @@ def readers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Yield the one session of this process: two cores, Delta, UTC, and a quiet console.
+def forked_pythons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Yield the environment of a JVM whose Pythons are forked in a push; the long forms, and a file by itself, start each."""
+    if not drawn_cases.DRAWS:
+        yield {}
+        return
+    with warm_spark(tmp_path_factory.mktemp("pythons")) as variables:
+        yield variables
 
-    In a push its Pythons are forked; the long forms, a file by itself, and whoever starts a session of its own, start each of them.
-    """
+
+@pytest.fixture(scope="session")
+def spark(forked_pythons: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Yield the one session of this process: two cores, Delta, UTC, and a quiet console."""
     from pyspark.sql import SparkSession
 
     from spark_queue import configure_spark
@@ -162,11 +169,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    with contextlib.ExitStack() as forking:
-        variables = forking.enter_context(warm_spark(tmp_path_factory.mktemp("pythons"))) if drawn_cases.DRAWS else {}
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            session = builder.getOrCreate()
-        yield session
-        session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in forked_pythons.items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -8,9 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
+import pytest
 
 from spark_queue.client import launcher
-from tests.warm_processes import environment, warm
+from tests.warm_processes import warm
 
 #: The environment variable that a test session hands to every process it starts, directly or through Spark.
 SESSION_VARIABLE = "SPARK_QUEUE_TEST_SESSION"
@@ -55,6 +56,7 @@ def warm_coordinators(folder: Path) -> Iterator[None]:
     arguments = ("-m", "spark_queue.coordinator")
     with (
         warm("warm_coordinators", folder, *arguments, environment=launcher.environment()) as address,
-        environment(WARM_VARIABLE, address),
+        pytest.MonkeyPatch.context() as patch,
     ):
+        patch.setenv(WARM_VARIABLE, address)
         yield

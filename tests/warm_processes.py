@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.source_tree import ROOT
 
 #: The environment variable that says where a process is that becomes each reader of a peer.
@@ -42,16 +44,6 @@ def warm_spark(place: Path) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def warm_readers(place: Path) -> Iterator[None]:
     """Let processes that read a peer be forked, until the end of the block, from a process that is loaded already."""
-    with warm("warm_readers", place, environment=dict(os.environ)) as address, environment(READERS_VARIABLE, address):
+    with warm("warm_readers", place, environment=dict(os.environ)) as address, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(READERS_VARIABLE, address)
         yield
-
-
-@contextlib.contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment until the end of the block."""
-    before, os.environ[name] = os.environ.get(name), value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        os.environ |= {} if before is None else {name: before}

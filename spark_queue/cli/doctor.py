@@ -206,11 +206,9 @@ def _run(command: list[str]) -> str:
 
 def _token(journal: Journal) -> Finding:
     journal.endpoint.token()
-    if journal.token_file is not None:
-        return Finding(result="ok", found=f"{journal.token_file}, readable by you alone")
-    if os.environ.get(user_files.TOKEN_VARIABLE):
+    if journal.token_file is None and os.environ.get(user_files.TOKEN_VARIABLE):
         return Finding(result="ok", found=f"the environment variable {user_files.TOKEN_VARIABLE}")
-    return Finding(result="ok", found=f"{user_files.token_path()}, readable by you alone")
+    return Finding(result="ok", found=f"{journal.token_file or user_files.token_path()}, readable by you alone")
 
 
 def _store(journal: Journal) -> Finding:

@@ -52,3 +52,10 @@ def is_whole_checkpoint(data: bytes | None) -> bool:
 def damaged(store: Store, what: str, reason: str) -> JournalError:
     """Make JOURNAL_DAMAGED."""
     return JournalError("JOURNAL_DAMAGED", path=store.path, what=what, reason=reason)
+
+
+def gap(
+    store: Store, table: str, version: int, *, next_step: str = "`sparkq verify` names everything that is wrong."
+) -> JournalError:
+    """Make LOG_GAP, for a log that lacks a version, though it has later ones."""
+    return JournalError("LOG_GAP", path=store.uri(table), version=version, next_step=next_step)

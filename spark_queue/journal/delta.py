@@ -21,11 +21,10 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundEr
 
 from spark_queue.clock import SystemClock
 from spark_queue.errors import JournalError
-from spark_queue.journal.damage import damaged, damaged_files
+from spark_queue.journal.damage import damaged, damaged_files, gap
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.log_listing import (
     checkpoint_key,
-    gap,
     hint_key,
     missing_version,
     versions_after,

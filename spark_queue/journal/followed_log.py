@@ -30,10 +30,11 @@ from spark_queue.core.message_files.followed_table import (
 from spark_queue.core.records import Ranges
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
+from spark_queue.journal.damage import gap
 from spark_queue.journal.deletion_vector import VectorError, deleted_rows
 from spark_queue.journal.folder import Folder, is_in_table
 from spark_queue.journal.log_entry import LogEntry, TornEntryError, parse_entry
-from spark_queue.journal.log_listing import gap, versions_after
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.log_looks import NEAR_SILENT_MS, SILENT_MS
 from spark_queue.journal.opening import opened
 from spark_queue.journal.read_ahead import read_ahead, read_together

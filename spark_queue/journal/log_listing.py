@@ -6,7 +6,6 @@ import re
 
 import msgspec
 
-from spark_queue.errors import JournalError
 from spark_queue.journal.store import Store, log_key
 
 _ENTRY = re.compile(r"(?:.*/)?[0-9]{20}\.json", re.DOTALL)
@@ -53,13 +52,6 @@ def missing_version(store: Store, table: str) -> int | None:
     # Entries below a checkpoint may be gone; and listing and reading are two moments, so only a second look makes a gap.
     is_needed = missing > max(map(version_of, checkpoints), default=-1)
     return missing if is_needed and store.read(log_key(table, missing)) is None else None
-
-
-def gap(
-    store: Store, table: str, version: int, *, next_step: str = "`sparkq verify` names everything that is wrong."
-) -> JournalError:
-    """Return the refusal of a log that lacks a version, though it has later ones."""
-    return JournalError("LOG_GAP", path=store.uri(table), version=version, next_step=next_step)
 
 
 class LastCheckpoint(msgspec.Struct, frozen=True):

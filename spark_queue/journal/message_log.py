@@ -18,7 +18,7 @@ from spark_queue.core.definitions.keys import DURATION_LIMIT_MS
 from spark_queue.core.records import MergedFile, MovedRows
 from spark_queue.errors import JournalError
 from spark_queue.journal import delta
-from spark_queue.journal.damage import damaged
+from spark_queue.journal.damage import damaged, gap
 from spark_queue.journal.entry_parts import Mark, NewFile
 from spark_queue.journal.entry_writing import create_entry
 from spark_queue.journal.folder import PATH
@@ -32,7 +32,7 @@ from spark_queue.journal.log_entry import (
     read_entry,
     topic_transaction,
 )
-from spark_queue.journal.log_listing import gap, versions_after
+from spark_queue.journal.log_listing import versions_after
 from spark_queue.journal.log_looks import SILENT_MS
 from spark_queue.journal.repair import repair_head
 from spark_queue.journal.store import Store, TooLargeError, log_key, messages_key

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spark_queue.journal.damage import gap
 from spark_queue.journal.folder import Folder
 from spark_queue.journal.log_entry import TornEntryError, read_entry
-from spark_queue.journal.log_listing import gap, version_of, versions_after
+from spark_queue.journal.log_listing import version_of, versions_after
 
 _CHECKPOINT = re.compile(r".*/[0-9]{20}\.checkpoint(\.[0-9]{10}\.[0-9]{10}|\.[0-9a-fA-F-]{36})?\.(parquet|json)", re.DOTALL)
 

@@ -68,7 +68,7 @@ class TableUpkeep:
             # First those that VACUUM may take first.
             to_copy.sort(key=lambda file: file.taken_at_ms)
             part = [NeededFile(segment=file.segment, needed=file.needed) for file in to_copy[:ROUND_FILES]]
-            tried = {key: at_ms for key, at_ms in self._tried_at_ms.items() if at_ms <= now_ms < at_ms + RETRY_MS}
+            tried = {key: at_ms for key, at_ms in self._tried_at_ms.items() if _is_recent(at_ms, now_ms)}
             self._tried_at_ms = tried | {(name, file.segment.first): now_ms for file in part}
             yield _Copying(files=part, columns=state.definitions.message_types[name].columns, now_ms=now_ms)
         if now_ms >= self._looked_at_ms.get(name, now_ms - LOOK_MS) + LOOK_MS:
@@ -106,7 +106,12 @@ class TableUpkeep:
 
     def _may_try(self, name: str, segment: Segment, now_ms: int) -> bool:
         tried_at_ms = self._tried_at_ms.get((name, segment.first))
-        return tried_at_ms is None or not tried_at_ms <= now_ms < tried_at_ms + RETRY_MS
+        return tried_at_ms is None or not _is_recent(tried_at_ms, now_ms)
+
+
+def _is_recent(tried_at_ms: int, now_ms: int) -> bool:
+    """Return whether a file that was tried then is not tried again yet; a clock may have been set back."""
+    return tried_at_ms <= now_ms < tried_at_ms + RETRY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -364,26 +364,30 @@ class SinkTable(Sink):
         """
         if not self._store.is_local:
             return
-        keys = []
+        keys = list[str]()
         for number in range(newest, max(-1, newest - _SYNCED_MOST), -1):
-            entry = read_entry(self._store, self._key, number)
-            if entry is None:
+            key = log_key(self._key, number)
+            if not self._store.has(key):
                 break
-            keys.append(log_key(self._key, number))
-            if transaction in entry.transactions:
+            keys.append(key)
+            if transaction in self._transactions_of(number):
                 break
         self._store.sync(reversed(keys))
 
     def _version_of(self, transaction: str, version: int, begun: int, head: int) -> int | None:
         """Return the one of the table's newest versions that brought a version of the transaction id."""
         for number in range(head, begun, -1):
-            try:
-                entry = read_entry(self._store, self._key, number)
-            except Exception:  # noqa: BLE001 - delta-rs has read it; the number is for people only.
-                return None
-            if entry is not None and entry.transactions.get(transaction) == version:
+            if self._transactions_of(number).get(transaction) == version:
                 return number
         return None
+
+    def _transactions_of(self, version: int) -> Mapping[str, int]:
+        """Return the transaction ids of an entry; none of one that is gone, or that only delta-rs can make out."""
+        try:
+            entry = read_entry(self._store, self._key, version)
+        except Exception:  # noqa: BLE001 - delta-rs has read it: what it says of an attempt is known.
+            return {}
+        return {} if entry is None else entry.transactions
 
     def _is_changed(self, table: DeltaTable, plan: SinkPlan) -> bool:
         """Return whether a table has other columns, or other partitions, than rows were staged for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator
@@ -14,10 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_queue import Journal
-from tests import drawn_cases
 from tests.acceptance import connect_client as client
 from tests.acceptance.conftest import MakeJournal
-from tests.warm_processes import warm_spark
 
 pytestmark = pytest.mark.spark
 
@@ -33,14 +30,12 @@ DEFINITIONS = {
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def session(forked_pythons: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Yield what runs a story in the client's process."""
     pytest.importorskip("grpc", reason="a client of Spark Connect needs grpcio (pip install 'pyspark[connect]')")
-    with contextlib.ExitStack() as until_the_end:
-        forked = until_the_end.enter_context(warm_spark(tmp_path_factory.mktemp("pythons"))) if drawn_cases.DRAWS else {}
-        pool = until_the_end.enter_context(ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         home = str(tmp_path_factory.mktemp("server"))
-        assert pool.submit(client.start, home, forked).result(STORY_S).startswith("pyspark.sql.connect.")
+        assert pool.submit(client.start, home, forked_pythons).result(STORY_S).startswith("pyspark.sql.connect.")
         yield lambda story, *arguments: pool.submit(story, *arguments).result(STORY_S)
         pool.submit(client.stop).result(STORY_S)
 

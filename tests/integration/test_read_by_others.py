@@ -296,11 +296,13 @@ def _condition(wanted: Mapping[str, Any]) -> Any:
 
 
 #: Each row costs a batch of its own.
-_LONG = pytest.param("files of a row each", marks=pytest.mark.slow)
+_LONG = "files of a row each"
 
 
 @pytest.mark.drawn(1)
-@pytest.mark.parametrize("way", [*MESSAGES, *(_LONG if _LONG.values == (way,) else way for way in SINKS)])
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.slow] if way == _LONG else []) for way in [*MESSAGES, *SINKS]]
+)
 def test_a_table_answers_as_one_of_sparks_own(
     spark: SparkSession, tmp_path: Path, own: str, *, to_be_found: ToBeFound, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -728,7 +728,7 @@ def test_what_no_time_mends_is_refused_when_it_begins(world: World) -> None:
         queue_of(world).receive().batches(0)
 
 
-def refusal_of_settling() -> AccessError:
+def access_denied() -> AccessError:
     return AccessError("ACCESS_DENIED", principal="ann", right="read", what=f"queue '{QUEUE}'")
 
 
@@ -741,7 +741,7 @@ def test_outcomes_that_are_refused_after_somebody_else_took_over_are_told_at_onc
 
     def refuse(*_: Any, **__: Any) -> None:
         calls.append(1)
-        raise refusal_of_settling()
+        raise access_denied()
 
     with queue_of(world).receive(subscription="s") as older:
         message = older.get(DEADLINE_S)
@@ -775,19 +775,24 @@ def test_messages_that_were_read_for_an_ended_start_are_not_handed_out(world: Wo
         assert [(each.bookmark, each.lease) for each in got if each is not None] == [(0, 2), (1, 2), (2, 2)]
 
 
+def raise_after_two(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a receiver that has two messages in work fail at its next one."""
+    get = Receiver.get
+
+    def get_two(receiver: Receiver, timeout_s: float | None = None) -> Message | None:
+        if receiver.status.in_work == 2:
+            raise failure
+        return get(receiver, timeout_s)
+
+    monkeypatch.setattr(Receiver, "get", get_two)
+
+
 def test_a_batch_that_a_trouble_keeps_from_being_full_is_handed_out_before_it_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages that nobody has seen must not count as begun."""
     world.publish(2)
-    get = Receiver.get
-
-    def get_two(receiver: Receiver, timeout_s: float | None = None) -> Message | None:
-        if receiver.status.in_work == 2:
-            raise refusal_of_settling()
-        return get(receiver, timeout_s)
-
-    monkeypatch.setattr(Receiver, "get", get_two)
+    raise_after_two(access_denied(), monkeypatch)
     with queue_of(world).receive() as messages:
         batches = messages.batches(10, linger="60s")
         assert [each.bookmark for each in next(batches).messages] == [0, 1]
@@ -797,16 +802,9 @@ def test_a_batch_that_a_trouble_keeps_from_being_full_is_handed_out_before_it_is
 
 def test_an_interrupt_of_a_batch_that_is_gathered_puts_its_messages_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.publish(2)
-    get = Receiver.get
-
-    def get_two(receiver: Receiver, timeout_s: float | None = None) -> Message | None:
-        if receiver.status.in_work == 2:
-            raise KeyboardInterrupt
-        return get(receiver, timeout_s)
-
     with queue_of(world).receive() as messages:
         batches = messages.batches(10, linger="60s")
-        monkeypatch.setattr(Receiver, "get", get_two)
+        raise_after_two(KeyboardInterrupt(), monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         assert (messages.status.waiting, messages.status.in_work) == (2, 0)

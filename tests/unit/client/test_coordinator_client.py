@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,7 +242,7 @@ def test_a_host_that_cannot_start_a_process_is_told_as_one_that_has_none(host: W
     """Whoever renews a lease tries again: there may be memory, or descriptors, by then."""
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise OSError(24, "Too many open files")
+        raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr("spark_queue.client.launcher.launch", refuse)
     with pytest.raises(CoordinatorError, match="COORDINATOR_UNAVAILABLE.*could not start it: .*Too many open files"):

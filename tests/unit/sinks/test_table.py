@@ -18,6 +18,7 @@ from spark_queue.core.replies import AttemptTold
 from spark_queue.errors import CallerError, ConfigError, JournalError
 from spark_queue.journal import delta
 from spark_queue.journal.delta_head import DeltaHead
+from spark_queue.journal.log_entry import OddEntryError, read_entry
 from spark_queue.journal.store import Store
 from spark_queue.sinks import table as module
 from spark_queue.sinks.sink import Fate, Landing, transaction_id
@@ -138,6 +139,24 @@ def test_an_attempt_that_is_found_landed_or_fenced_is_put_onto_the_disk(path: st
     synced.clear()
     assert SinkTable(path, {}).fence(transaction=TXN, attempt=2).fate is Fate.FENCED
     assert synced == [4]
+
+
+def test_an_attempt_is_found_below_an_entry_that_only_delta_rs_can_make_out(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = SinkTable(path, {})
+    plan = sink.plan(COLUMNS)
+    sink.append(plan, staged(plan, 1), transaction=TXN, attempt=1)
+    append_row(path, 2)
+    read = read_entry
+
+    def refuse(store: Store, table: str, version: int) -> Any:
+        if version == 2:
+            raise OddEntryError("it is odd")
+        return read(store, table, version)
+
+    monkeypatch.setattr("spark_queue.sinks.table.read_entry", refuse)
+    synced = entries_synced(monkeypatch)
+    assert SinkTable(path, {}).append(plan, [], transaction=TXN, attempt=1).fate is Fate.LANDED
+    assert synced == [1, 2]
 
 
 def test_an_attempt_whose_entry_the_disk_refuses_stays_in_doubt(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
