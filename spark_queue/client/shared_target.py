@@ -106,7 +106,8 @@ class SharedTarget:
         tries = target.commit(calls)
         if is_new:
             return tries
-        failed = [number for number, each in enumerate(tries) if isinstance(each.outcome, JournalError) and not each.is_begun]
+        refused = [number for number, each in enumerate(tries) if isinstance(each.outcome, JournalError)]
+        failed = [number for number in refused if not tries[number].may_be_committed]
         if failed:
             # Another journal may stand there by now, or none: an open one knows only that it is not the one that it knew.
             self._forget(target)

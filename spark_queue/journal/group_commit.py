@@ -95,8 +95,8 @@ class PendingPublish:
     identity: Identity = field(default_factory=Identity)
     #: The rows in a file of their own; None where they share one.
     file: StagedFile | None = None
-    #: Whether a commit of it was begun.
-    is_begun: bool = False
+    #: Whether a commit of it was begun: it may be in the log even where its outcome is an error.
+    may_be_committed: bool = False
     #: What became of it: its part of a commit, or why there is none.
     outcome: Published | BaseException | None = None
 
@@ -267,7 +267,7 @@ class GroupCommit:
         call = pending.call
         plan = call.plan(self._store, pending.definitions, self._message_type)
         rows = call.rows(pending.definitions)[1]
-        pending.is_begun = True
+        pending.may_be_committed = True
         pending.outcome = publish(
             plan, self._journal_id, pending.definitions, rows, identity=pending.identity, first_sequence=call.first_sequence,
             clock=self._clock, known=known,
@@ -284,7 +284,7 @@ class GroupCommit:
         plan = first.call.plan(self._store, first.definitions, self._message_type)
         shared = write_file(plan, iter(rows.tables), now_ms=rows.now_ms)
         for each in committed:
-            each.is_begun = True
+            each.may_be_committed = True
         staged = [*files.values(), *([] if shared is None else [shared])]
         done = commit_staged(plan, self._journal_id, first.definitions, staged, clock=self._clock, known=known)
         for each, row_count in committed.items():

@@ -143,8 +143,9 @@ def _verb(name: str, command: Any) -> str:
 
 def _spelling(option: Any) -> str:
     value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    names = [*sorted(option.opts, key=len, reverse=True), *option.secondary_opts]
     # A bar would end the cell.
-    return ", ".join(f"`{name}{value}`".replace("|", "\\|") for name in sorted(option.opts, key=len, reverse=True))
+    return ", ".join(f"`{name}{value}`".replace("|", "\\|") for name in names)
 
 
 def _default(option: Any) -> str:

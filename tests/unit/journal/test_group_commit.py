@@ -290,7 +290,7 @@ def test_a_journal_that_was_made_anew_gets_no_entry_of_the_old_one(disk: Disk) -
     group.commit([late])
     with pytest.raises(JournalError, match="JOURNAL_MISMATCH"):
         late.result()
-    assert not late.is_begun
+    assert not late.may_be_committed
     assert [path.name for path in disk.log_path(ORDER, 0).parent.glob("*.json")] == [f"{0:020d}.json"]
 
 
