@@ -67,7 +67,8 @@ def _go_on(target: VerbTarget, message_type: str, from_: str) -> None:
 
 def _catch_up(target: VerbTarget) -> None:
     found = target.journal.catch_up()
-    done = "The followed tables are read, and what is due of them is copied."
+    all_read = "The followed tables are read, and what is due of them is copied."
+    done = "Not every followed table could be read on." if found.troubles else all_read
     text = f"{found.files:,} file(s) are still to be copied." if found.files else done
     target.show({"files": found.files, "troubles": found.troubles}, text)
     for trouble in found.troubles.values() if not target.as_json else ():

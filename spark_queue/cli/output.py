@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -89,8 +90,11 @@ def harmless(text: str) -> str:
 
 
 def show_json(value: Any) -> None:
-    """Print a value as JSON; times as ISO-8601, bytes as base64. Commands of a terminal are escaped, and so read as they were."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False)
+    """Print a value as JSON; times as ISO-8601, bytes as base64, and as Spark does NaN and infinities as texts.
+
+    Commands of a terminal are escaped, and so read as they were.
+    """
+    text = json.dumps(_numbers_of_json(value), default=_plain, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(_COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
     sys.stdout.flush()
 
@@ -230,6 +234,15 @@ def _cell(value: Any, *, cut: bool, is_figure: bool) -> str:
         return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
     text = value.isoformat(timespec="seconds") if isinstance(value, datetime) else shown(value)
     return text if not cut or len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+def _numbers_of_json(value: Any) -> Any:
+    """Return a value in which NaN and infinities are texts: JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, Mapping):
+        return {_numbers_of_json(name): _numbers_of_json(each) for name, each in value.items()}
+    return [_numbers_of_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> str:

@@ -24,12 +24,14 @@ def peek(
     target: VerbTarget,
     queue: Annotated[
         str | None,
-        typer.Argument(metavar="[QUEUE]", help="Name of the queue; default of views that have one: all queues."),
+        typer.Argument(
+            metavar="[QUEUE]", help="Name of the queue; left out for all: history, sink_commits, table_changes and status."
+        ),
     ] = None,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to show.")] = 10,
     view: Annotated[
-        str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits, table_changes or history.")
+        str, typer.Option(help="messages, dead_letters, leases, subscriptions, sink_commits, table_changes, history or status.")
     ] = "messages",
     columns: Annotated[str | None, typer.Option(metavar="A,B,…", help="Only these columns, in this order.")] = None,
     next_first: Annotated[
@@ -43,10 +45,10 @@ def peek(
     as_of: AsOf = None,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
-    from spark_queue.settings.types import VIEWS_OF_ALL_QUEUES
+    from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
     from spark_queue.views.bodies import python_rows
 
-    if queue is None and view not in VIEWS_OF_ALL_QUEUES:
+    if queue is None and view in VIEWS and view not in VIEWS_OF_ALL_QUEUES:
         raise bad_argument("QUEUE", "missing", "the name of a queue")
 
     opened = target.journal

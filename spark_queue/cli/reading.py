@@ -253,7 +253,7 @@ class Source:
     @property
     def read_bytes(self) -> int:
         """The part of it that was read."""
-        return 0 if self.name == STDIN else self._raw.tell()
+        return self._raw.tell() if self.name != STDIN and self._raw.seekable() else 0
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table | list[bytes]]:
         """Yield the rows in batches of `batch_rows`, the last one shorter: tables, or for JSON lines the lines as they stand.

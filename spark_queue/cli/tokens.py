@@ -16,7 +16,7 @@ group = typer.Typer(name="token", help="Make tokens of principals.", no_args_is_
 @verb({"as_json"})
 def new(
     target: VerbTarget,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal, as [principals.NAME] in the definitions.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The principal: NAME of [principals.NAME] in the definitions.")],
 ) -> None:
     """Make a token, print it this once, and print the hash for the definitions."""
     from spark_queue.core.definitions.keys import valid_name

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.definitions.column_names import ColumnNames
-from spark_queue.core.definitions.keys import parse_duration_ms
+from spark_queue.core.definitions.keys import DURATION_LIMIT_MS, parse_duration_ms
 from spark_queue.core.records import Outcome, Ranges
 from spark_queue.errors import CallerError, nearest
 from spark_queue.journal.sql_types import sql_type, with_sql_type
@@ -180,6 +180,8 @@ def _check_values(queue: str, said: pa.Table) -> None:
         raise invalid(queue, "retry_after has a meaning with 'cancel' only.", "Make it NULL for other outcomes.")
     if pc.any(pc.less(delayed.column("retry_after_ms"), pa.scalar(0))).as_py():
         raise invalid(queue, "retry_after is negative.", "Give the time from now.")
+    if pc.any(pc.greater(delayed.column("retry_after_ms"), pa.scalar(DURATION_LIMIT_MS))).as_py():
+        raise invalid(queue, "retry_after is longer than a century.", "Give the time from now.")
 
 
 def _check_once(queue: str, bookmarks: NDArray[Any]) -> None:

@@ -144,7 +144,10 @@ def _tell(told: Sequence[tuple[_Awaited, Any]]) -> None:
         # Its task may have been cancelled.
         if awaited.future.done():
             continue
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, StopIteration):
+            # No future takes one, and those behind it would wait for ever.
+            awaited.future.set_exception(RuntimeError("Reading the rows raised StopIteration."))
+        elif isinstance(outcome, BaseException):
             awaited.future.set_exception(outcome)
         else:
             awaited.future.set_result(outcome)

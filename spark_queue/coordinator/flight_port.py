@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,16 @@ class _Threads(ThreadPoolExecutor):
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Put a call in line."""
-        try:
-            return super().submit(fn, *args, **kwargs)
-        except RuntimeError:
-            # It stands in line already when the thread is asked for; the library's own would end by this error, and serve nobody.
-            return Future()
+        # The library counts a call until its future has ended, so the one that is returned must end also where none began at once.
+        answered: Future[Any] = Future()
+
+        def answer() -> None:
+            try:
+                answered.set_result(fn(*args, **kwargs))
+            except BaseException as failure:  # noqa: BLE001 - the library logs it.
+                answered.set_exception(failure)
+
+        # It stands in line already when the thread is asked for; the library's own would end by this error, and serve nobody.
+        with suppress(RuntimeError):
+            super().submit(answer)
+        return answered

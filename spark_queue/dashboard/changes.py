@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
+from urllib.parse import quote
 
 from anyio import to_thread
 from pyroaring import BitMap64
@@ -336,7 +337,7 @@ class ChangeSite:
         # The number that was shown is confirmed: where it has changed since, it is shown again.
         if form.get("confirmed") == str(count) and count:
             change = self._changes.start(follower.handle, follower.name, wish, count)
-            return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
+            return _shown_at(change)
         back = str(request.url.path).removesuffix("/changes")
         kept = {name: str(value) for name, value in form.items() if name not in ("confirmed", "form_token")}
         return self._pages.render(
@@ -349,10 +350,10 @@ class ChangeSite:
         return self._pages.render(request, "change.html", journal=change.journal_name, queue=change.wish.queue, change=change)
 
     async def _cancel(self, request: Request) -> Response:
-        follower, _ = await self._admitted(request)
+        await self._admitted(request)
         change = self._change(request)
         change.cancel()
-        return RedirectResponse(f"/j/{follower.name}/changes/{change.key}", status_code=303)
+        return _shown_at(change)
 
     def _change(self, request: Request) -> StartedChange:
         change = self._changes.find(request.path_params["key"])
@@ -366,6 +367,11 @@ class ChangeSite:
             raise HTTPException(403, "This page is read-only. Changes need `sparkq dashboard --allow-changes`.")
         await self._pages.refuse_strange_form(request)
         return known_journal(self._followers, request), await request.form()
+
+
+def _shown_at(change: StartedChange) -> RedirectResponse:
+    """Return the way to the page of a change; a journal's name may have any character."""
+    return RedirectResponse(f"/j/{quote(change.journal_name, safe='')}/changes/{change.key}", status_code=303)
 
 
 def _wish(state: JournalState, queue: str, verb: Verb, form: Mapping[str, Any]) -> ChangeRequest:

@@ -108,7 +108,10 @@ class Program:
             return self._run_apart(rows) if len(rows) == 1 else self._halves(rows)
         try:
             given = self._run(rows)
-        except duckdb.Error:
+        except duckdb.Error as failure:
+            if len(rows) == len(self.wanted) == 1 and isinstance(failure, duckdb.OutOfMemoryException):
+                # Another host may have the memory, and all must find the same.
+                raise MemoryError(f"expression '{self.wanted[0].text[:200]}' needs more than there is: {failure}") from None
             return self._run_apart(rows)
         return {each: _found(given, number) for number, each in enumerate(self.wanted)}
 

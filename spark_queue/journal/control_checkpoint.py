@@ -67,7 +67,7 @@ def _actions(table: LogEntry) -> Iterator[dict[str, Any]]:
 def read(data: bytes, *, version: int) -> LogEntry:
     """Read what a checkpoint says of a table, as the one entry that would make it; anything else raises one of `FAULTS`."""
     # Not by `pq.read_table`, which loads pyarrow's datasets, and pandas where it is installed.
-    rows = pq.ParquetFile(pa.BufferReader(data)).read(columns=list(_ACTIONS), use_threads=False).to_pylist(maps_as_pydicts="strict")
+    rows = pq.ParquetFile(pa.BufferReader(data)).read(columns=list(_ACTIONS), use_threads=False).to_pylist()
     of = {kind: [_known(row[kind], fields) for row in rows if row.get(kind) is not None] for kind, fields in _ACTIONS.items()}
     (metadata,), (protocol,) = of["metaData"], of["protocol"]
     return LogEntry(
@@ -78,4 +78,13 @@ def read(data: bytes, *, version: int) -> LogEntry:
 
 def _known(action: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an action that are known here: other software writes some more, and leaves out what it may."""
-    return {name: action.get(name) for name in fields}
+    return {name: _value(action.get(name), kind) for name, kind in fields.items()}
+
+
+def _value(value: Any, kind: Any) -> Any:
+    """Return a value with dicts for maps, which pyarrow gives as pairs; its argument for dicts is too new for some clusters."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return dict(value)
+    return {part.name: _value(value.get(part.name), part.type) for part in kind} if pa.types.is_struct(kind) else value

@@ -17,7 +17,7 @@ from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.column_names import ColumnNames
 from spark_queue.core.definitions.definition import Definitions, MessageTypeDefinition
 from spark_queue.core.definitions.keys import parse_timestamp_ms
-from spark_queue.core.message_files.followed_table import FollowedColumns, FollowedTable, TableMeaning, without_zone
+from spark_queue.core.message_files.followed_table import TIMES, FollowedColumns, FollowedTable, TableMeaning, unreadable_value
 from spark_queue.core.records import Followed, FollowedColumn
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.journal import delta
@@ -353,17 +353,17 @@ def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version:
 def _check_partitions(
     folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, columns: FollowedColumns, version: int | None
 ) -> None:
-    """Refuse a table with a partition value that could be read in two ways: in any file of a version, or in its newest file.
+    """Refuse a table with a partition value that nobody could read alike: in any file of a version, or in its newest file.
 
     How its writers write such values, the log does not say. The newest file shows it before one of them enters.
     """
-    if not any(kind == "TIMESTAMP" and physical in there.partition for _, physical, kind in columns.columns):
+    if not any(kind in TIMES and physical in there.partition for _, physical, kind in columns.columns):
         return
     with _made_out(folder, definition):
         adds = adds_at(folder, _look(folder, definition).version if version is None else version)
         adds.sort(key=lambda add: int(add["modificationTime"]))
         values = [dict(add["partitionValues"]) for add in (adds[-1:] if version is None else adds)]
-    for reason in filter(None, (without_zone(columns, each) for each in values)):
+    for reason in filter(None, (unreadable_value(columns, each) for each in values)):
         raise _unsupported(folder, definition, reason)
 
 

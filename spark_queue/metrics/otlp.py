@@ -41,7 +41,7 @@ def exporter() -> Any:
 def push(families: Callable[[], Sequence[Family]], to: Any, *, ended: threading.Event | None = None) -> threading.Thread:
     """Send metrics now and then, from a thread that ends with this process, or by `ended`."""
     end = ended or threading.Event()
-    interval_s = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", INTERVAL_MS)) / 1_000
+    interval_s = _interval_ms() / 1_000
     begun_ms = SystemClock().wall_ms()
 
     def send_until_ended() -> None:
@@ -54,6 +54,17 @@ def push(families: Callable[[], Sequence[Family]], to: Any, *, ended: threading.
     thread = threading.Thread(target=send_until_ended, name="otlp", daemon=True)
     thread.start()
     return thread
+
+
+def _interval_ms() -> int:
+    """Return the time between two exports; as OpenTelemetry's specification says, a value of no meaning counts as unset."""
+    said = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
+    if not said:
+        return INTERVAL_MS
+    if said.isascii() and said.isdecimal() and int(said):
+        return int(said)
+    _LOG.warning("OTEL_METRIC_EXPORT_INTERVAL is %r, which is no number of milliseconds: it is %d.", said[:100], INTERVAL_MS)
+    return INTERVAL_MS
 
 
 def to_otlp(families: Iterable[Family], *, begun_ms: int, now_ms: int) -> Any:

@@ -72,6 +72,8 @@ class MessageBatch:
             about = {"retry_after_ms": outcome.retry_after_ms, "error": outcome.error}
             rows = (row for first, until in outcome.ranges for row in range(first, until))
             said += [(others.pop(row), outcome.outcome, about) for row in rows]
+        for message, named, _ in said:
+            message.check_outcome(named)
         said += [(each, Outcome.ACKNOWLEDGE, {}) for each in others.values()]
         return [self._receiver.settle(message, outcome, **about) for message, outcome, about in said]
 

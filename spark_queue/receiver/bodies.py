@@ -53,7 +53,12 @@ class BodyRows:
                 raise CallerError(
                     "UNKNOWN_COLUMN", column=name, where="the message", nearest=nearest(name, columns), columns=", ".join(columns)
                 )
-            known = self._columns[name] = self.table.column(name).to_pylist()
+            column = self.table.column(name)
+            try:
+                known = self._columns[name] = column.to_pylist()
+            except (ValueError, OverflowError):
+                # A value that Python does not have is the failure of its own message.
+                return column[row].as_py()
         return known[row]
 
     def body(self, row: int) -> Mapping[str, Any]:

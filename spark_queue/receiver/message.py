@@ -180,7 +180,8 @@ class Message:
         body: Mapping[str, Any] = self._rows.body(self._row)
         if self._receiver.message_type != _JSON_TYPE:
             return dict(body)
-        return json.loads(body["value"], parse_int=_whole_number)
+        text = body["value"]
+        return None if text is None else json.loads(text, parse_int=_whole_number)
 
     def acknowledge(self) -> Settlement:
         """Say that it is done: it leaves the queue.
@@ -227,10 +228,14 @@ class Message:
         ConfigError
             BAD_VALUE.
         """
-        if self.is_barrier:
+        self.check_outcome(Outcome.EXPIRE)
+        return self._receiver.settle(self, Outcome.EXPIRE, error=_text(error))
+
+    def check_outcome(self, outcome: str) -> None:
+        """Refuse an outcome that it cannot have (OUTCOME_INVALID)."""
+        if self.is_barrier and outcome == Outcome.EXPIRE:
             reason, next_step = f"bookmark {self.bookmark} is a barrier, which nobody can expire.", "Acknowledge it, or cancel it."
             raise CallerError("OUTCOME_INVALID", queue=self._receiver.queue, reason=reason, next_step=next_step)
-        return self._receiver.settle(self, Outcome.EXPIRE, error=_text(error))
 
 
 def _text(error: str | None) -> str | None:

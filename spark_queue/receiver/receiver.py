@@ -345,7 +345,9 @@ class Receiver:
                     return None
                 self._hand.ask_renewal()
                 try:
-                    await asyncio.wait_for(told.wait(), left_s)
+                    # `wait_for` of Python 3.11 forgets that it was cancelled where the event comes with that.
+                    async with asyncio.timeout(left_s):
+                        await told.wait()
                 except TimeoutError:
                     continue
         finally:

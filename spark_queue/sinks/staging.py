@@ -107,7 +107,11 @@ def _cast(plan: SinkPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Tab
     columns: list[Any] = []
     for field in plan.schema:
         place = places.get(field.name.lower())
-        columns.append(pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place).cast(field.type))
+        try:
+            columns.append(pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place).cast(field.type))
+        except pa.ArrowInvalid as reason:
+            # The types are the same, but for parts that may not be NULL.
+            raise _refused(plan, f"column '{field.name}' cannot be written: {reason}.") from None
         if columns[-1].null_count and not field.nullable:
             raise _without_value(plan, field.name, "NULL")
     return pa.table(columns, names=plan.schema.names)
@@ -115,7 +119,10 @@ def _cast(plan: SinkPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Tab
 
 def _without_value(plan: SinkPlan, column: str, found: str) -> CallerError:
     """Make the error of a row that lacks a value which has to be there."""
-    reason = f"column '{column}' is {found} in a row, and may not be in the table."
+    return _refused(plan, f"column '{column}' is {found} in a row, and may not be in the table.")
+
+
+def _refused(plan: SinkPlan, reason: str) -> CallerError:
     return CallerError("SINK_SCHEMA_DIFFERS", table=plan.store.uri(plan.key), reason=reason, next_step="Leave such rows out.")
 
 

@@ -496,10 +496,11 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _plain(kind: Any) -> Any:
+    """Return a type for comparison; names of fields count as they are written, since files are written by them."""
     if isinstance(kind, str):
         return kind.replace(" ", "")
     if kind["type"] == "struct":
-        return "struct", [(str(field["name"]).lower(), _plain(field["type"])) for field in kind["fields"]]
+        return "struct", [(str(field["name"]), _plain(field["type"])) for field in kind["fields"]]
     if kind["type"] == "array":
         return "array", _plain(kind["elementType"])
     if kind["type"] == "map":

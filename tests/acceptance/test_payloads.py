@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from spark_queue.source.spark_versions import TELLS_COMMITTED
 from tests.acceptance.conftest import MakeJournal
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ def test_payloads_of_no_byte_and_of_64_megabytes_go_through_spark(
     expected = [(row["size"], row["digest"]) for row in texts.select(size, digest).collect()]
     stream = spark.readStream.format("sparkqueue").options(queue="TEXTS", subscription="s").load(journal.path)
     writer = stream.writeStream.foreachBatch(journal.queue("TEXTS").foreach_batch(fn, subscription="s"))
-    writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    writer = writer.trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    # Earlier versions tell only the next run what was committed.
+    for _ in range(1 if TELLS_COMMITTED else 2):
+        writer.start().awaitTermination()
     assert [each for each, _ in expected] == [0, LARGE_BYTES // 2, LARGE_BYTES]
     assert seen == expected
     assert journal.queue("TEXTS").status().acknowledged == 3

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 from spark_queue import Journal, Queue
+from spark_queue.source.spark_versions import TELLS_COMMITTED
 from tests.integration.coordinator_world import DEADLINE_S
 from tests.integration.source_journal import end_coordinator
 from tests.waiting import wait_until
@@ -176,7 +177,9 @@ def test_a_file_that_a_stream_does_not_find_is_looked_for_soon(orders: SparkTabl
     with pytest.raises(StreamingQueryException, match="MESSAGE_FILE_MISSING"):
         consume()
     wait_until(lambda: orders.queue.status().dead_letters == 2)
-    consume()
+    # Earlier versions tell only the next run what was committed.
+    for _ in range(1 if TELLS_COMMITTED else 2):
+        consume()
     assert orders.queue.status().acknowledged == 1
 
 

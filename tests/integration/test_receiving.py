@@ -546,6 +546,39 @@ def test_an_asynchronous_wait_can_be_cancelled_and_takes_no_message_with_it(worl
     assert asyncio.run(work()) == 0
 
 
+def test_a_wait_that_is_cancelled_as_a_message_comes_ends_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> list[int]:
+        found: list[int] = []
+        async with queue_of(world).receive() as messages:
+
+            async def loop() -> None:
+                while (message := await messages.get_async(DEADLINE_S)) is not None:
+                    found.append(message.bookmark)
+
+            waiting = asyncio.create_task(loop())
+            await asyncio.sleep(0.3)
+            running = asyncio.get_running_loop()
+            called = running.call_soon_threadsafe
+
+            def both(deed: Any, *given: Any, **named: Any) -> Any:
+                def in_one_turn() -> None:
+                    deed(*given)
+                    if isinstance(getattr(deed, "__self__", None), asyncio.Event):
+                        waiting.cancel()
+
+                return called(in_one_turn, **named)
+
+            monkeypatch.setattr(running, "call_soon_threadsafe", both)
+            await asyncio.to_thread(world.publish, 1)
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(waiting), DEADLINE_S)
+            monkeypatch.undo()
+        return found
+
+    assert asyncio.run(work()) == []
+    assert queue_of(world).status().queue_depth == 1
+
+
 def test_batches_are_settled_as_a_whole_but_for_exceptions(world: World) -> None:
     world.publish(10)
     sizes, exceptions = [], pa.table({"bookmark": [3, 4], "outcome": ["cancel", "expire"], "error": ["later", "bad"]})
@@ -583,6 +616,18 @@ def test_a_barrier_comes_alone_and_is_received_when_it_is_acknowledged(make_worl
                     _ = message.expire()
             message.acknowledge().result(DEADLINE_S)
     assert found == [(0, False, 0), (1, False, 0), (2, True, 0), (3, False, 0), (4, False, 0)]
+
+
+def test_a_batch_expires_no_barrier_and_settles_nothing_then(make_world: MakeWorld) -> None:
+    world = make_world(queue={"barrier": f"{NUMBER} = 0"})
+    world.publish(1)
+    with queue_of(world).receive(subscription="s", until_empty=True) as messages:
+        batch = next(messages.batches(10))
+        assert batch.is_barrier
+        with pytest.raises(CallerError, match="OUTCOME_INVALID.*is a barrier"):
+            batch.settle(pa.table({"bookmark": [0], "outcome": ["expire"]}))
+        [settled] = batch.settle()
+        settled.result(DEADLINE_S)
 
 
 def test_at_most_once_a_stop_hands_out_what_is_in_hand_already(make_world: MakeWorld) -> None:
@@ -808,6 +853,14 @@ def test_an_interrupt_of_a_batch_that_is_gathered_puts_its_messages_back(world: 
         with pytest.raises(KeyboardInterrupt):
             next(batches)
         assert (messages.status.waiting, messages.status.in_work) == (2, 0)
+
+
+def test_a_body_that_is_null_is_none(world: World) -> None:
+    Journal(world.store.path).publish([{"value": None}], topic=TOPIC)
+    with queue_of(world).receive(until_empty=True) as messages:
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        assert (message["value"], message.value()) == (None, None)
 
 
 def test_a_number_of_any_length_is_read(world: World) -> None:

@@ -81,6 +81,7 @@ def test_exceptions_do_not_stand_in_the_table(make_home: MakeHome) -> None:
     assert [letter["id"] for letter in home.journal.view("dead_letters", queue="WORK").to_pylist()] == [1, 3, 5, 7]
 
 
+@pytest.mark.since_4_2
 def test_rows_of_a_batch_without_messages_are_refused_by_name(make_home: MakeHome) -> None:
     """They come from the state of the query: nothing could tell whether they stand in the table already."""
     home = make_home()

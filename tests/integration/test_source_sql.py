@@ -25,6 +25,7 @@ def journal(tmp_path: Path) -> Journal:
     return made
 
 
+@pytest.mark.since_4_2
 def test_a_temporary_view_reads_a_view_of_the_journal_when_it_is_made(spark: SparkSession, journal: Journal) -> None:
     options = f"path '{journal.path}', queue 'WORK', view 'messages'"
     made = f"CREATE OR REPLACE TEMPORARY VIEW waiting USING sparkqueue OPTIONS ({options})"

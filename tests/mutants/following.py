@@ -275,10 +275,11 @@ FOLLOWING = (
     ),
     Mutant(
         "a moment without a zone is taken for one",
-        'if value and kind == "TIMESTAMP" and name not in columns.texts and',
-        "if False and",
+        'elif kind == "TIMESTAMP" and _ZONE.search(value) is None:',
+        "elif False:",
         _JUDGE,
     ),
+    Mutant("a year that no reader makes out enters", "if _DAY.match(value) is None:", "if False:", _JUDGE),
     Mutant(
         "a text of the log is read where the log has none any more",
         "if name in known.columns.texts and physical not in commit.meaning.partition:",

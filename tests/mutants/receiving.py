@@ -11,6 +11,18 @@ _CHILDREN = ("tests/integration/test_processing.py::test_a_child_of_the_function
 
 RECEIVING = (
     Mutant(
+        "a value that Python does not have fails each message that was read with it",
+        "                return column[row].as_py()\n",
+        "                raise\n",
+        ("tests/unit/receiver/test_bodies.py",),
+    ),
+    Mutant(
+        "a batch expires a barrier, and all that was said beside it is refused",
+        "            message.check_outcome(named)\n",
+        "            pass\n",
+        ("tests/integration/test_receiving.py::test_a_batch_expires_no_barrier_and_settles_nothing_then",),
+    ),
+    Mutant(
         "what receivers had counts as theirs again by other semantics (R133)",
         "        ledger.forget_ended_leases()\n",
         "        pass\n",

@@ -15,6 +15,10 @@ _SPARK_TABLE = "tests/integration/test_source_spark_table.py"
 
 SINKS = (
     Mutant(
+        "a field of another case is taken for the table's, and is NULL in each row",
+        '"struct", [(str(field["name"]), _plain(', '"struct", [(str(field["name"]).lower(), _plain(', _TABLE,
+    ),
+    Mutant(
         "a stream into a table takes messages of an at-most-once queue before it is refused",
         "        _refuse_at_most_once(queue)\n", "", ("tests/integration/test_lost_checkpoints.py",),
     ),

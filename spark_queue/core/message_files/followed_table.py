@@ -18,6 +18,12 @@ from spark_queue.errors import MESSAGE_FILE_CODES, JournalError, SparkQueueError
 #: A moment as a partition value says it: without a zone it means another one to each reader.
 _ZONE = re.compile(r"(Z|[+-]\d{2}:?\d{2})$")
 
+#: How a date or a time begins that every reader can make out; Spark writes years beyond 9999 with a sign.
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
+
+#: Types of partition columns, a value of which may be one that not every reader makes out, or not alike.
+TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
+
 #: Delta's name of the operation that puts a table back: its files are old, whatever else it says of them.
 RESTORE = "RESTORE"
 
@@ -323,27 +329,34 @@ def _refuse_other_columns(known: FollowedTable, commit: TableCommit, message_typ
 
 
 def _refuse_unreadable(known: FollowedTable, commit: TableCommit, message_type: str, entering: Sequence[TableFile]) -> None:
-    """Refuse files of which a column of the message type could be read in two ways."""
+    """Refuse files of which a column of the message type cannot be read, or could be in two ways."""
     for file in entering:
         if file.deleted is None:
             raise _unsupported(known, commit, message_type, f"file '{file.path}' is added with a deletion vector.")
-        reason = without_zone(known.columns, file.partition)
+        reason = unreadable_value(known.columns, file.partition)
         if reason is not None:
             raise _unsupported(known, commit, message_type, reason)
 
 
-def without_zone(columns: FollowedColumns, partition: Mapping[str, str | None]) -> str | None:
-    """Return why partition values could be read in two ways, and what to do then; None where they cannot (R150).
+def unreadable_value(columns: FollowedColumns, partition: Mapping[str, str | None]) -> str | None:
+    """Return why a partition value cannot be read, or could be in two ways, and what to do then; None where all can be (R150).
 
     A writer may leave the zone out, and each reader takes its own then, or UTC.
     """
     for name, physical, kind in columns.columns:
         value = partition.get(physical)
-        if value and kind == "TIMESTAMP" and name not in columns.texts and _ZONE.search(value) is None:
-            return (
-                f"the partition value {value[:100]!r} of column '{name}' has no time zone, so it may be any of several moments. "
-                "Declare that column as STRING in `columns`, and apply: then its messages have the text."
-            )
+        if not value or kind not in TIMES or name in columns.texts:
+            continue
+        if _DAY.match(value) is None:
+            reason = "is no day of the years 0000 to 9999"
+        elif kind == "TIMESTAMP" and _ZONE.search(value) is None:
+            reason = "has no time zone, so it may be any of several moments"
+        else:
+            continue
+        return (
+            f"the partition value {value[:100]!r} of column '{name}' {reason}. Declare that column as STRING in `columns`, and "
+            "apply: then its messages have the text."
+        )
     return None
 
 

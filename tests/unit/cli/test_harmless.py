@@ -66,6 +66,13 @@ def test_json_reads_exactly_as_it_was_and_commands_nothing(text: str) -> None:
     assert json.loads("".join(written)) == {"text": as_read}
 
 
+@pytest.mark.parametrize(("number", "text"), [(float("nan"), "NaN"), (float("inf"), "Infinity"), (-float("inf"), "-Infinity")])
+def test_json_has_texts_for_numbers_that_it_does_not_have(number: float, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_json([{"column": number, "parts": (1.5, {"deep": number})}])
+    shown = json.loads(capsys.readouterr().out, parse_constant=lambda said: pytest.fail(f"{said} is no JSON"))
+    assert shown == [{"column": text, "parts": [1.5, {"deep": text}]}]
+
+
 def texts(value: Any) -> list[str]:
     """Return every text in what JSON holds."""
     if isinstance(value, dict | list):

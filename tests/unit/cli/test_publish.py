@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
+import threading
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -83,6 +85,17 @@ def test_a_refusal_of_the_first_commit_says_that_nothing_is_there(sparkq: Termin
     refused = publish(sparkq, journal, file)
     assert refused.err.rstrip().endswith("Nothing was published.")
     assert amounts(journal) == []
+
+
+def test_a_pipe_may_be_named_as_a_file(sparkq: Terminal, journal: Journal, file: Path) -> None:
+    """As by `<(command)` of a shell."""
+    os.mkfifo(file)
+    writing = threading.Thread(target=write, args=(file, 1, 2, 3), daemon=True)
+    writing.start()
+    told = publish(sparkq, journal, file, "--batch-rows", 2)
+    writing.join()
+    assert told.code == 0, told.err
+    assert amounts(journal) == [1, 2, 3]
 
 
 def test_a_named_publisher_goes_on_with_the_mended_file(sparkq: Terminal, journal: Journal, file: Path) -> None:

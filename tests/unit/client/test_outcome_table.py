@@ -72,6 +72,7 @@ def test_nothing_said_is_no_outcome() -> None:
         ({"bookmark": ["x"], "outcome": ["expire"]}, "column 'bookmark' is STRING"),
         ({"bookmark": [1], "outcome": ["expire"], "retry_after": [1.0]}, "retry_after has a meaning with 'cancel' only"),
         ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [-1.0]}, "retry_after is negative"),
+        ({"bookmark": [1], "outcome": ["cancel"], "retry_after": [4e9]}, "retry_after is longer than a century"),
         (
             {"bookmark": [1], "outcome": ["cancel"], "retry_after": ["soon"]},
             "retry_after is 'soon', but it must be a duration with",

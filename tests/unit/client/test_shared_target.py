@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -340,3 +340,29 @@ def test_a_publisher_that_is_opened_again_publishes_for_tasks_too(journal: Journ
     assert "[UNSUPPORTED_WRITE]" in str(refusal)
     assert "'p' is not open" in str(refusal)
     assert amounts(journal) == [0, 1]
+
+
+class Exhausted(Mapping[str, Any]):
+    """A row that is computed when it is read, from what has ended."""
+
+    def __getitem__(self, name: str) -> Any:
+        return next(iter(()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["amount"])
+
+    def __len__(self) -> int:
+        return 1
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
+
+
+def test_rows_that_raise_what_no_future_takes_leave_others_their_outcomes(journal: Journal) -> None:
+    journal.publish(line(0), topic="LINES")
+    publishes = [journal.publish_async(rows, topic="LINES") for rows in (line(1), [Exhausted()], line(2))]
+    one, refused, other = together(*(asyncio.wait_for(each, DEADLINE_S) for each in publishes))
+    assert (type(one), type(other)) == (Published, Published)
+    assert isinstance(refused, Exception)
+    assert "StopIteration" in f"{type(refused).__name__}: {refused}"
+    assert amounts(journal) == [0, 1, 2]

@@ -230,6 +230,30 @@ def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serv
     assert connection.ping(timeout_s=WAIT_S) is Presence.SERVES
 
 
+def test_a_call_that_waited_for_a_thread_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library counts it until its future has ended."""
+    threads, start = flight_port._Threads(2), threading.Thread.start
+    began, may_end = threading.Event(), threading.Event()
+
+    def call() -> bool:
+        began.set()
+        return may_end.wait(WAIT_S)
+
+    first = threads.submit(call)
+    assert began.wait(WAIT_S)
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name.startswith("call"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    second = threads.submit(lambda: "answered")
+    may_end.set()
+    assert (first.result(WAIT_S), second.result(WAIT_S)) == (True, "answered")
+    threads.shutdown()
+
+
 @pytest.mark.parametrize(
     ("limits", "taken", "room"),
     [

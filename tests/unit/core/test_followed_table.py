@@ -167,6 +167,7 @@ def test_a_new_id_is_recorded_beside_the_rows_that_enter() -> None:
         (commit(unsupported="its readers have to know teleport."), "readers have to know teleport"),
         (commit(file("a", deleted=None)), "with a deletion vector"),
         (commit(file("a", partition={"at": "2026-01-01 00:00:00"})), "has no time zone"),
+        (commit(file("a", partition={"at": "+10001-01-01T00:00:00Z"})), "'[+]10001-01-01T00:00:00Z' of column 'at' is no day"),
     ],
 )
 def test_what_cannot_be_read_sets_the_type_aside(found: TableCommit, reason: str) -> None:

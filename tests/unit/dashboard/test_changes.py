@@ -9,7 +9,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import pytest
 
@@ -278,3 +278,10 @@ def test_a_change_ends_in_good_order_with_the_process(held: Held, monkeypatch: p
     assert (change.state, change.text) == ("cancelled", "Cancelled after 0 of 1. Changes made so far stay.")
     assert known.of("shop") == known.of("shop", "BILLING") == [change]
     assert known.of("shop", "SHIPPING") == known.of("other") == []
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a b", "ä"])
+def test_the_way_to_a_change_leads_through_any_name_of_a_journal(name: str) -> None:
+    change = StartedChange(name, ChangeRequest(verb="pause", queue="BILLING"), 1)
+    assert unquote(changes._shown_at(change).headers["location"]) == f"/j/{name}/changes/{change.key}"
+    assert not {"#", "?", " "} & set(changes._shown_at(change).headers["location"])

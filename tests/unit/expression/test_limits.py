@@ -165,6 +165,21 @@ def test_what_failed_for_want_of_memory_is_tried_again(monkeypatch: pytest.Monke
     assert translate(wanted, COLUMNS).columns == ("n",)
 
 
+def test_a_row_for_which_memory_is_short_is_no_row_that_the_expression_fails_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host may have the memory, and would find something else."""
+    wanted = (Wanted("n > 1", FILTER), Wanted("concat(body, 'q') LIKE '%q'", FILTER))
+    found, answered = translate(wanted, COLUMNS), Program._answered
+
+    def short(self: Program, engine: duckdb.DuckDBPyConnection, table: pa.Table) -> pa.Table:
+        if "body" in self.columns and len(table):
+            raise duckdb.OutOfMemoryException("no more")
+        return answered(self, engine, table)
+
+    monkeypatch.setattr(Program, "_answered", short)
+    with pytest.raises(MemoryError, match="concat.*no more"):
+        found.run(ROWS)
+
+
 @pytest.mark.parametrize(
     ("text", "matching"),
     [

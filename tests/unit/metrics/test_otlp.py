@@ -115,3 +115,16 @@ def test_nobody_pays_who_did_not_ask(tmp_path: Path) -> None:
     journal = Journal.create(str(tmp_path / "j"), {"message_types": {"json": {"topics": ["T"]}}})
     done = subprocess.run([sys.executable, "-c", WORK, journal.path], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.splitlines() == ["", "spark_queue.metrics spark_queue.metrics.figures"]
+
+
+@pytest.mark.parametrize(
+    ("said", "interval_ms"),
+    [("", otlp.INTERVAL_MS), (" ", otlp.INTERVAL_MS), ("250", 250), ("0", None), ("60000.0", None), ("-5", None)],
+)
+def test_an_interval_of_no_meaning_counts_as_unset_and_is_warned_of(
+    said: str, interval_ms: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As OpenTelemetry's specification has it; no coordinator stays away for that."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", said)
+    assert otlp._interval_ms() == (interval_ms or otlp.INTERVAL_MS)
+    assert ("OTEL_METRIC_EXPORT_INTERVAL" in caplog.text) == (interval_ms is None)

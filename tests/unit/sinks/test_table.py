@@ -668,3 +668,33 @@ def test_an_empty_text_in_a_partition_that_is_never_null_is_refused(path: str) -
     rows = pa.record_batch(values)
     with pytest.raises(CallerError, match=r"SINK_SCHEMA_DIFFERS.*column 'day' is empty in a row"):
         next(plan.stage(["id", "day"], [rows]))
+
+
+def struct_of(*fields: tuple[str, bool]) -> dict[str, Any]:
+    """Return a struct of texts, each by its name and whether it may be NULL, as Delta writes it."""
+    return {"type": "struct", "fields": [{"name": name, "type": "string", "nullable": may, "metadata": {}} for name, may in fields]}
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda inner: inner,
+        lambda inner: {"type": "array", "elementType": inner, "containsNull": True},
+        lambda inner: {"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True},
+    ],
+    ids=["struct", "array", "map"],
+)
+def test_a_field_of_another_case_is_another_field(path: str, nested: Callable[[Any], Any]) -> None:
+    """Files are written by names of fields, and Arrow would find none: NULL in each row."""
+    SinkTable(path, {}).plan([{"name": "addr", "type": nested(struct_of(("street", True)))}])
+    with pytest.raises(CallerError, match="SINK_SCHEMA_DIFFERS.*column 'ADDR' is .*Street.* in the rows and .*street"):
+        SinkTable(path, {}).plan([{"name": "ADDR", "type": nested(struct_of(("Street", True)))}])
+
+
+def test_a_field_that_may_not_be_null_refuses_the_row_that_lacks_it(path: str) -> None:
+    inner: list[Any] = [pa.field("street", pa.string(), nullable=False)]
+    DeltaTable.create(path, pa.schema([pa.field("addr", pa.struct(inner))]))
+    plan = SinkTable(path, {}).plan([{"name": "addr", "type": struct_of(("street", True))}])
+    addresses: dict[str, Any] = {"addr": pa.array([{"street": None}], pa.struct([("street", pa.string())]))}
+    with pytest.raises(CallerError, match="SINK_SCHEMA_DIFFERS.*column 'addr' cannot be written.*street.*Leave such rows out"):
+        next(plan.stage(["addr"], [pa.record_batch(addresses)]))
