@@ -211,6 +211,10 @@ CALLER: dict[str, str] = {
     "UNKNOWN_SUBSCRIPTION": (
         "Queue '{queue}' has no subscription '{subscription}'.{nearest} A subscription begins when its stream first starts."
     ),
+    "SEMANTICS_CHANGED": (
+        "Queue '{queue}' has got other semantics since subscription '{subscription}' was begun, so nothing is granted to this "
+        "start of it. Begin it again; a receiver does so by itself."
+    ),
     "JOURNAL_FORKED": (
         "Process {pid} was forked from process {parent}, which had already used spark_queue or delta-rs, and their threads and "
         "connections do not survive a fork. Nothing was done. Start the process with 'spawn' or 'forkserver' instead of 'fork', as "

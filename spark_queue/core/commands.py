@@ -170,6 +170,8 @@ class Next(PlannerCommand, frozen=True, kw_only=True):
     columns: str | None = None
     #: Of a receiver: messages that it works on, although their lease ends, or has ended, at its limit (R136).
     overrun: Ranges = ()
+    #: Of a receiver: the semantics that it was told when it attached; it is granted nothing by others. None where it goes by none.
+    at_most_once: bool | None = None
 
 
 class Rows(PlannerCommand, frozen=True, kw_only=True):
@@ -214,11 +216,13 @@ class ReceiverPoll(msgspec.Struct, frozen=True, kw_only=True):
     finished: int
     limit: int
     overrun: Ranges = ()
+    at_most_once: bool | None = None
 
     def to_next(self, **about: Any) -> Next:
         """Return it as a call of its own, with its queue and subscription."""
         return Next(
-            incarnation=self.incarnation, call=self.call, finished=self.finished, limit=self.limit, overrun=self.overrun, **about
+            incarnation=self.incarnation, call=self.call, finished=self.finished, limit=self.limit, overrun=self.overrun,
+            at_most_once=self.at_most_once, **about,
         )  # fmt: skip
 
 

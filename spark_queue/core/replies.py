@@ -140,6 +140,8 @@ class Granted(Reply, frozen=True, kw_only=True):
     lease_period_ms: int = 0
     #: How much is left of the lease: one that is given again began when it was given first.
     remaining_ms: int = 0
+    #: Where messages are granted: their type, as it is now.
+    message_type: str = ""
     #: The columns of its message type as they hold now, as Spark DDL, where messages are granted, or none to a stream for others.
     columns: str = ""
     #: The queue's figures, shown in Spark's progress; None when it was dropped, and until the coordinator adds them.

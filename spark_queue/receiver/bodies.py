@@ -37,10 +37,10 @@ def brought_up(table: pa.Table, schema: pa.Schema) -> pa.Table:
 class BodyRows:
     """Some rows of a message file; a column becomes Python's values when somebody asks for it."""
 
-    __slots__ = ("_columns", "_of_user", "table")
+    __slots__ = ("_columns", "_of_user", "message_type", "table")
 
-    def __init__(self, table: pa.Table, of_user: Sequence[str]) -> None:
-        self.table = table
+    def __init__(self, table: pa.Table, of_user: Sequence[str], message_type: str) -> None:
+        self.table, self.message_type = table, message_type
         self._of_user = of_user
         self._columns: dict[str, list[Any]] = {}
 
@@ -71,7 +71,7 @@ class MessageBodies:
 
     def __init__(self, store: Store, message_type: str, columns: str, *, kept_bytes: int = KEPT_BYTES) -> None:
         self._store = store
-        self._message_type = message_type
+        self.message_type = message_type
         #: As Spark DDL.
         self.columns = columns
         self._schema = user_schema(columns)
@@ -99,10 +99,12 @@ class MessageBodies:
         for number, (start, end) in enumerate(pairwise(starts)):
             if start < until and first_row < end:
                 low = max(first_row, start)
-                yield BodyRows(self._group(path, number, of_file, start).slice(low - start, min(until, end) - low), names)
+                yield BodyRows(
+                    self._group(path, number, of_file, start).slice(low - start, min(until, end) - low), names, self.message_type
+                )
 
     def _folder(self, of_file: FileColumns) -> Folder:
-        return of_table(self._store, of_file.table) if of_file.table else of_type(self._store, self._message_type)
+        return of_table(self._store, of_file.table) if of_file.table else of_type(self._store, self.message_type)
 
     def _starts(self, path: str, of_file: FileColumns) -> list[int]:
         starts = self._groups.get(path)

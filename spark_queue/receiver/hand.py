@@ -40,6 +40,9 @@ class _Held:
 
     #: By the receiver's clock, in seconds: until then nobody else can have its messages.
     until_s: float
+    #: Whether they have left the queue when they were granted: whatever becomes of the lease, or of the queue's definition, nobody
+    #: else ever gets them.
+    at_most_once: bool = False
     #: Whether its message may begin only after a renewal that names it (R138).
     alone: bool = False
     #: Whether it ends, or has ended, although this receiver is heard: at the limit of renewals, or by hand.
@@ -63,14 +66,11 @@ class Said:
 class Hand:
     """The messages of one receiver; every method may be called from any thread."""
 
-    def __init__(
-        self, queue: str, *, max_backlog: int, at_most_once: bool = False, clock_s: Callable[[], float] = steady_s
-    ) -> None:
+    def __init__(self, queue: str, *, max_backlog: int, clock_s: Callable[[], float] = steady_s) -> None:
         self._queue = queue
         self._max_backlog = max_backlog
         #: Fetched anew once so much is free.
         self._refill = max(1, max_backlog // 2)
-        self._at_most_once = at_most_once
         self._clock_s = clock_s
         #: Held by itself, it costs a third of what it costs by way of one of its conditions.
         self.lock = lock = threading.RLock()
@@ -115,6 +115,15 @@ class Hand:
     def waiting(self) -> int:
         """How many messages wait to be handed out."""
         return len(self._held) - len(self._in_work)
+
+    @property
+    def waits_for_good(self) -> bool:
+        """Whether a message waits that cannot go back."""
+        with self.lock:
+            return any(map(self._is_own, self._waiting()))
+
+    def _waiting(self) -> list[Message]:
+        return [each for each in self._held.values() if each.bookmark not in self._in_work]
 
     @property
     def in_work(self) -> int:
@@ -226,10 +235,12 @@ class Hand:
 
     # ------------------------------------------------------------- messages come and go
 
-    def add(self, lease: int, messages: Iterable[Message], *, until_s: float, alone: bool = False) -> None:
+    def add(
+        self, lease: int, messages: Iterable[Message], *, until_s: float, alone: bool = False, at_most_once: bool = False
+    ) -> None:
         """Take a new lease in hand."""
         with self.lock:
-            self._leases[lease] = _Held(until_s, alone=alone)
+            self._leases[lease] = _Held(until_s, at_most_once=at_most_once, alone=alone)
             self._newest = max(self._newest, lease)
             for each in messages:
                 known = self._held.get(each.bookmark)
@@ -271,10 +282,12 @@ class Hand:
         del self._reserved[message.key]
         return True
 
-    def take(self) -> Message | None:
-        """Hand out the next message; None where none may begin now."""
+    def take(self, *, may_go_back: bool = True) -> Message | None:
+        """Hand out the next message; None where none may begin now, or where it could go back and is not wanted then."""
         with self.lock:
             if not self._ready or not self._may_begin(self._ready[0]):
+                return None
+            if not may_go_back and not self._is_own(self._ready[0]):
                 return None
             message = self._ready.popleft()
             self._in_work[message.bookmark] = message
@@ -283,11 +296,15 @@ class Hand:
             return message
 
     def _may_begin(self, message: Message) -> bool:
-        if self._at_most_once or message.is_barrier:
+        if message.is_barrier or self._is_own(message):
             # It is nobody else's any more.
             return True
         lease = self._leases[message.lease]
         return not lease.alone and self._clock_s() < lease.until_s
+
+    def _is_own(self, message: Message) -> bool:
+        """Return whether a message can go to nobody else, since it has left the queue at most once."""
+        return self._leases[message.lease].at_most_once
 
     def put_back(self, messages: Iterable[Message]) -> None:
         """Take back messages that were handed out and not begun."""
@@ -434,12 +451,13 @@ class Hand:
         with self.lock:
             for number, stands_s in standing_s.items():
                 if number in self._leases:
-                    self._leases[number] = _Held(asked_s + stands_s, is_last=stands_s < period_s)
+                    is_own = self._leases[number].at_most_once
+                    self._leases[number] = _Held(asked_s + stands_s, at_most_once=is_own, is_last=stands_s < period_s)
             gone = [number for number in self._leases if number <= newest and number not in standing_s]
             for held in map(self._leases.__getitem__, gone):
                 # Somebody has ended it before its time: not the silence of this receiver.
                 held.is_last |= self._clock_s() < held.until_s
-            lost = [] if self._at_most_once else self._lose(gone)
+            lost = self._lose(gone)
             self._notify()
             self._notify_room()
             return lost
@@ -447,20 +465,21 @@ class Hand:
     def lose_all(self) -> list[Message]:
         """Note that no lease stands any more; returns the messages in work."""
         with self.lock:
-            lost = [] if self._at_most_once else self._lose(list(self._leases))
+            lost = self._lose(self._leases)
             self._newest = 0
             self.notify()
             return lost
 
     def drop_waiting(self) -> None:
-        """Let go of the messages that wait: they go back."""
+        """Let go of the messages that wait: they go back. Those that cannot stay."""
         with self.lock:
-            for each in [each for each in self._held.values() if each.bookmark not in self._in_work]:
-                self._drop(each)
+            for each in self._waiting():
+                if not self._is_own(each):
+                    self._drop(each)
             self._notify()
 
     def _lose(self, leases: Iterable[int]) -> list[Message]:
-        gone, lost = set(leases), []
+        gone, lost = {number for number in leases if not self._leases[number].at_most_once}, []
         for each in [each for each in self._held.values() if each.lease in gone and not each.is_barrier]:
             if each.bookmark not in self._in_work:
                 self._drop(each)

@@ -108,11 +108,6 @@ class Settles(Protocol):
         """The name of the queue."""
         ...
 
-    @property
-    def message_type(self) -> str:
-        """The name of its message type."""
-        ...
-
     def settle(
         self, message: Message, outcome: str, *, retry_after_ms: int | None = None, error: str | None = None, failed: bool = False
     ) -> Settlement:
@@ -178,7 +173,7 @@ class Message:
         A whole number of more than 4,300 digits is a `decimal.Decimal`: Python refuses to make an int of it.
         """
         body: Mapping[str, Any] = self._rows.body(self._row)
-        if self._receiver.message_type != _JSON_TYPE:
+        if self._rows.message_type != _JSON_TYPE:
             return dict(body)
         text = body["value"]
         return None if text is None else json.loads(text, parse_int=_whole_number)

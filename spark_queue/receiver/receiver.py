@@ -31,7 +31,7 @@ from spark_queue.receiver.batch import MessageBatch
 from spark_queue.receiver.bodies import MessageBodies
 from spark_queue.receiver.hand import Hand, to_outcomes
 from spark_queue.receiver.message import Message, Settlement, teller
-from spark_queue.receiver.session import ReceiverSession, is_unknown, made_name, passes
+from spark_queue.receiver.session import ReceiverSession, begins_anew, made_name, passes
 from spark_queue.settings.timestamps import to_text
 
 _LOG = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Receiver:
             available_now=wanted.until_empty,
         )  # fmt: skip
         drawn = session.drawn
-        self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog, at_most_once=drawn.at_most_once)
+        self._hand = Hand(wanted.queue, max_backlog=wanted.max_backlog)
         try:
             self._bodies = MessageBodies(wanted.store, drawn.message_type, drawn.columns)
             self._came_s, self._is_polling = time.monotonic(), True
@@ -416,12 +416,6 @@ class Receiver:
         """The name of the queue."""
         return self._wanted.queue
 
-    @property
-    def message_type(self) -> str:
-        """The name of its message type."""
-        assert self._session is not None
-        return self._session.drawn.message_type
-
     def settle(
         self, message: Message, outcome: str, *, retry_after_ms: int | None = None, error: str | None = None, failed: bool = False
     ) -> Settlement:
@@ -462,7 +456,9 @@ class Receiver:
                     with self._beginning:
                         # Another thread may have begun anew meanwhile: but at most once, these have gone back with the old start.
                         if session.drawn is asked.drawn or asked.drawn.at_most_once:
-                            hand.add(granted.lease, messages, until_s=until_s, alone=granted.alone)
+                            hand.add(
+                                granted.lease, messages, until_s=until_s, alone=granted.alone, at_most_once=asked.drawn.at_most_once
+                            )  # fmt: skip
                     self._came_s = time.monotonic()
                 else:
                     self._note_nothing(granted, was_empty=asked.was_empty)
@@ -473,10 +469,10 @@ class Receiver:
                         hand.changed.wait_for(lambda: hand.is_empty or self._asks_no_more(), _PAUSE_S / 5)
                 else:
                     self._meet(trouble, asked.drawn)
-        if not (session.drawn.at_most_once or self._is_over_for_all()):
+        if not self._is_over_for_all():
             # What was not handed out goes back at once; what is in work is kept until it ends.
             hand.drop_waiting()
-            if keeps := hand.kept():
+            if not session.drawn.at_most_once and (keeps := hand.kept()):
                 session.leave(begun=keeps, keeps=keeps)
 
     def _next_poll(self) -> _Asked | None:
@@ -551,9 +547,9 @@ class Receiver:
 
     def _messages(self, granted: Granted) -> Iterator[Message]:
         assert self._bodies is not None
-        if granted.columns != self._bodies.columns:
-            # Its message type has got some since: these messages may have values there.
-            self._bodies = MessageBodies(self._wanted.store, self._begun.drawn.message_type, granted.columns)
+        if (granted.message_type, granted.columns) != (self._bodies.message_type, self._bodies.columns):
+            # Its message type has got some since, and these messages may have values there; or the queue was reset to another type.
+            self._bodies = MessageBodies(self._wanted.store, granted.message_type, granted.columns)
         for place in granted.places:
             number = 0
             for part in self._bodies.rows(place.path, place.first_row, place.rows, place.columns):
@@ -643,13 +639,13 @@ class Receiver:
         `drawn` is the start that made the call.
         """
         failure: SparkQueueError | None = trouble
-        if is_unknown(trouble) or trouble.code == "SUBSCRIPTION_TAKEN":
+        if begins_anew(trouble) or trouble.code == "SUBSCRIPTION_TAKEN":
             with self._beginning:
                 if self._is_closed or self._begun.drawn is not drawn:
                     # Its subscription ended with its goodbye, or another thread has begun anew: what is newer is its own.
                     return
                 lost = self._hand.lose_all()
-                if is_unknown(trouble):
+                if begins_anew(trouble):
                     failure = self._begin_anew()
             self._tell_lost(lost)
         if failure is None:
@@ -665,7 +661,7 @@ class Receiver:
             self._fail(failure)
 
     def _begin_anew(self) -> SparkQueueError | None:
-        """Attach again: nothing was heard of this receiver for so long that its subscription has ended (R140).
+        """Attach again: the subscription has ended, since nothing was heard of it for long, or its queue is another by now (R140).
 
         Returns why that failed.
         """
@@ -703,17 +699,15 @@ class Receiver:
 
     def _take(self) -> Message | None:
         """Hand out the next message, unless what waits goes back, or is another's by now."""
-        if self.is_stopping and not self._begun.drawn.at_most_once:
-            return None
-        return self._hand.take()
+        return self._hand.take(may_go_back=not self.is_stopping)
 
     def _is_over(self) -> bool:
         """Return whether no message comes any more; raises what no time mends."""
         if self._trouble is not None:
             raise self._trouble
-        if self._is_stopping and self._begun.drawn.at_most_once:
+        if self._is_stopping and (self._begun.drawn.at_most_once or self._hand.waits_for_good):
             # Nobody would ever deliver what waits here, or is under way.
-            return self._is_closed or not (self._hand.waiting or self._is_polling)
+            return self._is_closed or not (self._hand.waits_for_good or self._is_polling)
         return self._is_stopping or self._is_closed or (self._is_at_end and not self._hand.waiting)
 
     def _check_process(self) -> None:

@@ -17,7 +17,7 @@ from spark_queue.client.coordinator_client import CoordinatorClient, call_once
 from spark_queue.core import commands, replies
 from spark_queue.core.commands import OutcomeRows
 from spark_queue.core.records import AckMode, Ranges
-from spark_queue.errors import CallerError, CoordinatorError, JournalError, SparkQueueError
+from spark_queue.errors import CoordinatorError, JournalError, SparkQueueError
 from spark_queue.journal.store import Store
 from spark_queue.protocol.endpoint import Endpoint
 
@@ -46,9 +46,9 @@ def passes(trouble: SparkQueueError) -> bool:
     )
 
 
-def is_unknown(trouble: SparkQueueError) -> bool:
-    """Return whether the subscription has ended meanwhile (R140)."""
-    return isinstance(trouble, CallerError) and trouble.code == "UNKNOWN_SUBSCRIPTION"
+def begins_anew(trouble: SparkQueueError) -> bool:
+    """Return whether another start may go on: the subscription has ended meanwhile, or its queue has other semantics (R140)."""
+    return trouble.code in ("UNKNOWN_SUBSCRIPTION", "SEMANTICS_CHANGED")
 
 
 class ReceiverSession:
@@ -94,8 +94,9 @@ class ReceiverSession:
         """
         drawn, numbers = self._start
         return commands.ReceiverPoll(
-            incarnation=drawn.incarnation, call=next(numbers), finished=newest, limit=limit, overrun=overrun
-        )
+            incarnation=drawn.incarnation, call=next(numbers), finished=newest, limit=limit, overrun=overrun,
+            at_most_once=drawn.at_most_once,
+        )  # fmt: skip
 
     def settle(
         self, outcomes: Iterable[OutcomeRows], *, request: str, poll: commands.ReceiverPoll | None = None

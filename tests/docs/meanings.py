@@ -94,7 +94,7 @@ COLUMNS = {
     "leased_until": "When the lease ends, unless it is renewed.",
     "due_at": "When a delayed message comes back.",
     "history.due_at": "The time that the record sets: the end of a lease, or of a delay.",
-    "delivery_count": "The deliveries that count, with this one. One that ended with a lost consumer may not, so 1 may be the second.",
+    "delivery_count": "The deliveries that count, with this one. One that ended with its consumer may not, so 1 may be the second.",
     "cancel_count": "How often it was cancelled.",
     "priority": "Its rank where the queue has a `priority`.",
     "is_barrier": "Whether it is a barrier.",

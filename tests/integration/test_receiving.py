@@ -618,6 +618,47 @@ def test_a_barrier_comes_alone_and_is_received_when_it_is_acknowledged(make_worl
     assert found == [(0, False, 0), (1, False, 0), (2, True, 0), (3, False, 0), (4, False, 0)]
 
 
+@pytest.mark.parametrize("before", ["at-least-once", "at-most-once"])
+def test_a_receiver_hears_that_its_queue_has_other_semantics(make_world: MakeWorld, before: str) -> None:
+    """R140: what came at most once is nobody else's, and is handed out after a stop; what came otherwise goes back."""
+    world = make_world(queue={"semantics": before})
+    after = "at-most-once" if before == "at-least-once" else "at-least-once"
+    found = []
+    with queue_of(world).receive(max_backlog=10) as messages:
+        assert messages.get(0.5) is None
+        world.definitions["queues"][QUEUE]["semantics"] = after
+        Journal(world.store.path).apply(world.definitions)
+        world.publish(10)
+        wait_until(lambda: messages.status.waiting == 10)
+        messages.stop()
+        for message in messages:
+            message.acknowledge().result(DEADLINE_S)
+            found.append(message.bookmark)
+    assert found == (list(range(10)) if after == "at-most-once" else [])
+    assert queue_of(world).status().queue_depth == 10 - len(found)
+
+
+def test_a_receiver_goes_on_with_messages_of_another_type_once_its_queue_is_reset(make_world: MakeWorld) -> None:
+    world = make_world()
+    types = world.definitions["message_types"]
+    types |= {"one": {"columns": "n INT", "topics": ["ONE"]}, "other": {"columns": "n INT", "topics": ["OTHER"]}}
+    world.definitions["queues"]["Q"] = {"underlying_topic": "ONE"}
+    journal = Journal(world.store.path)
+    journal.apply(world.definitions)
+    with journal.queue("Q").receive(max_backlog=1) as messages:
+        journal.publish([{"n": 1}], topic="ONE")
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        message.acknowledge().result(DEADLINE_S)
+        world.definitions["queues"]["Q"] = {"underlying_topic": "OTHER"}
+        journal.apply(world.definitions, reset=["Q"])
+        journal.publish([{"n": 2}], topic="OTHER")
+        message = messages.get(DEADLINE_S)
+        assert message is not None
+        assert message["n"] == 2
+        message.acknowledge().result(DEADLINE_S)
+
+
 def test_a_batch_expires_no_barrier_and_settles_nothing_then(make_world: MakeWorld) -> None:
     world = make_world(queue={"barrier": f"{NUMBER} = 0"})
     world.publish(1)

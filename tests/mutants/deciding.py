@@ -66,7 +66,8 @@ DECIDING = (
     ),
     Mutant(
         "a receiver has the columns of its beginning for ever (R61)",
-        "        if granted.columns != self._bodies.columns:\n", "        if not self._bodies.columns:\n", _APPENDED,
+        "(granted.message_type, granted.columns) != (self._bodies.message_type, self._bodies.columns)",
+        "granted.message_type != self._bodies.message_type", _APPENDED,
     ),
     Mutant(
         "a topic stream does not ask for definitions that the log announces (R61)",

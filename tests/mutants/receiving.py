@@ -11,6 +11,24 @@ _CHILDREN = ("tests/integration/test_processing.py::test_a_child_of_the_function
 
 RECEIVING = (
     Mutant(
+        "a receiver goes on by semantics that its queue has no more (R140)",
+        "    if command.at_most_once not in (None, work.ledger.definition.at_most_once):\n",
+        "    if False:\n",
+        _SCENARIOS,
+    ),
+    Mutant(
+        "what came at most once goes back with what did not (R140)",
+        "                if not self._is_own(each):\n",
+        "                if True:\n",
+        _HAND,
+    ),
+    Mutant(
+        "messages of a queue that was reset are looked for among those of its old type",
+        "(granted.message_type, granted.columns) != (self._bodies.message_type, self._bodies.columns)",
+        "granted.columns != self._bodies.columns",
+        ("tests/integration/test_receiving.py::test_a_receiver_goes_on_with_messages_of_another_type_once_its_queue_is_reset",),
+    ),
+    Mutant(
         "a value that Python does not have fails each message that was read with it",
         "                return column[row].as_py()\n",
         "                raise\n",
@@ -109,8 +127,8 @@ RECEIVING = (
     ),
     Mutant(
         "a message begins behind the limit of its lease (R136)",
-        "                    self._leases[number] = _Held(asked_s + stands_s, is_last=stands_s < period_s)\n",
-        "                    self._leases[number] = _Held(asked_s + period_s, is_last=stands_s < period_s)\n",
+        "_Held(asked_s + stands_s, at_most_once=is_own, is_last=stands_s < period_s)",
+        "_Held(asked_s + period_s, at_most_once=is_own, is_last=stands_s < period_s)",
         _HAND,
     ),
     Mutant(

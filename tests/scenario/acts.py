@@ -73,10 +73,12 @@ def _merge(world: World, words: Words) -> str:
 
 def _draw(world: World, words: Words) -> str:
     name, (queue, subscription) = words.take(), _place(words)
+    drawn = world.decide(commands.DrawIncarnation(queue=queue, subscription=subscription))
     world.planners[name] = Planner(
         queue=queue,
         subscription=subscription,
-        incarnation=world.decide(commands.DrawIncarnation(queue=queue, subscription=subscription)).incarnation,
+        incarnation=drawn.incarnation,
+        at_most_once=drawn.at_most_once,
         max_backlog=words.number("backlog", _LIMIT),
         ack_mode=words.option("mode") or "auto",
         filter_sql=words.option("filter"),
@@ -109,7 +111,9 @@ def _next(world: World, words: Words) -> str:
     place = (planner.queue, planner.subscription)
     finished, limit = words.number("finished", world.checkpoints.get(place, 0)), words.number("limit", _LIMIT)
     lost, call, overrun = words.flag("lost"), _call(planner, words), _overrun(words)
-    poll = commands.Next(**_who(planner), call=call, finished=finished, limit=limit, overrun=overrun)
+    poll = commands.Next(
+        **_who(planner), call=call, finished=finished, limit=limit, overrun=overrun, at_most_once=planner.at_most_once
+    )
     is_nothing_there = planner.ack_mode == "receive" and world.engine.has_nothing_for(
         poll, world.state.ledger(planner.queue).backlogs(), now_ms=world.now_ms
     )

@@ -34,6 +34,7 @@ class Planner:
     queue: str
     subscription: str
     incarnation: Incarnation
+    at_most_once: bool
     max_backlog: int
     ack_mode: str
     filter_sql: str | None

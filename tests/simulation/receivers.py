@@ -81,11 +81,11 @@ class SimulatedReceiver(Consumer):
 
     def _run(self) -> Any:
         drawn = self._ask(commands.DrawIncarnation(**self._place))
-        self.incarnation, self.calls = drawn.incarnation, 0
+        self.incarnation, self.calls, self._at_most_once = drawn.incarnation, 0, drawn.at_most_once
         yield
         backlog = self.world.random.choice((1, 3, 8))
         self._planner_call(commands.Attach, ack_mode="receive", max_backlog=backlog, ends=self._ends)
-        self.hand = Hand(self.queue, max_backlog=backlog, at_most_once=drawn.at_most_once, clock_s=lambda: self.now_ms / 1_000)
+        self.hand = Hand(self.queue, max_backlog=backlog, clock_s=lambda: self.now_ms / 1_000)
         self._period_s = drawn.lease_period_ms / 1_000
         while True:
             yield
@@ -104,7 +104,9 @@ class SimulatedReceiver(Consumer):
 
     def _poll(self, hand: Hand) -> Any:
         began_s = self.now_ms / 1_000
-        granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
+        granted = self._planner_call(
+            commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun(), at_most_once=self._at_most_once
+        )
         if granted is not None:
             yield from self._take(hand, granted, began_s)
 
@@ -127,7 +129,7 @@ class SimulatedReceiver(Consumer):
             )
             for row, count in zip(rows, deliveries, strict=True)
         ]  # fmt: skip
-        hand.add(granted.lease, messages, until_s=began_s + self._period_s, alone=granted.alone)
+        hand.add(granted.lease, messages, until_s=began_s + self._period_s, alone=granted.alone, at_most_once=self._at_most_once)
 
     def _begin(self, hand: Hand) -> None:
         message = hand.take()
@@ -165,7 +167,9 @@ class SimulatedReceiver(Consumer):
         if hand.wants_more and self.world.random.random() < 0.5:
             # Both are one call, which the coordinator takes apart (`Commands.run`); a poll that it refuses is made again alone.
             with suppress(SparkQueueError):
-                granted = self._planner_call(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
+                granted = self._planner_call(
+                    commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun(), at_most_once=self._at_most_once
+                )
         if granted is None:
             yield
             hand.answer(said, answer.refused)

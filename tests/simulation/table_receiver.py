@@ -60,16 +60,19 @@ class TableReceiver(Client):
     def _run(self) -> Steps:
         drawn = (yield from self.ask(commands.DrawIncarnation, **self._common)).reply
         self._incarnation, self._calls, self._period_s = drawn.incarnation, 0, drawn.lease_period_ms / 1_000
+        self._at_most_once = drawn.at_most_once
         backlog = self.world.random.choice((1, 3, 8))
         yield from self._planner(commands.Attach, ack_mode="receive", max_backlog=backlog)
         self._bodies = MessageBodies(self.world.way(None), TYPE, COLUMNS)
-        self._hand = hand = Hand(QUEUE, max_backlog=backlog, at_most_once=drawn.at_most_once, clock_s=self._clock_s)
+        self._hand = hand = Hand(QUEUE, max_backlog=backlog, clock_s=self._clock_s)
         while True:
             yield
             draw = self.world.random.random()
             if draw < 0.25 and hand.wants_more:
                 began_s = self._clock_s()
-                call = yield from self._planner(commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun())
+                call = yield from self._planner(
+                    commands.Next, finished=hand.newest, limit=hand.limit, overrun=hand.overrun(), at_most_once=self._at_most_once
+                )
                 self._take(hand, call.reply, began_s)
             elif draw < 0.5:
                 hand.take()
@@ -88,7 +91,9 @@ class TableReceiver(Client):
         if granted.messages:
             messages = list(self._messages(granted))
             self.world.note_bodies({message.bookmark: message["n"] for message in messages})
-            hand.add(granted.lease, messages, until_s=began_s + self._period_s, alone=granted.alone)
+            hand.add(
+                granted.lease, messages, until_s=began_s + self._period_s, alone=granted.alone, at_most_once=self._at_most_once
+            )
 
     def _messages(self, granted: Granted) -> Iterator[Message]:
         for place in granted.places:
@@ -123,7 +128,12 @@ class TableReceiver(Client):
         if hand.wants_more and self.world.random.random() < 0.5:
             self._calls += 1
             poll = commands.ReceiverPoll(
-                incarnation=self._incarnation, call=self._calls, finished=hand.newest, limit=hand.limit, overrun=hand.overrun()
+                incarnation=self._incarnation,
+                call=self._calls,
+                finished=hand.newest,
+                limit=hand.limit,
+                overrun=hand.overrun(),
+                at_most_once=self._at_most_once,
             )
         call = yield from self.ask(commands.SettleHeld, outcomes=tuple(to_outcomes(said)), poll=poll, **self._common)
         refused: Sequence[RefusedRows] = call.reply.refused

@@ -61,7 +61,7 @@ def granted(work: UnitOfWork, lease: Lease, *, alone: bool = False) -> Granted:
     queue = work.ledger.definition
     return Granted(
         lease=lease.number, messages=len(lease.rows), leased_until_ms=lease.due_at_ms, lease_period_ms=queue.lease_period_ms,
-        remaining_ms=lease.due_at_ms - work.now_ms, columns=queue.columns, alone=alone,
+        remaining_ms=lease.due_at_ms - work.now_ms, message_type=queue.message_type, columns=queue.columns, alone=alone,
     )  # fmt: skip
 
 

@@ -57,7 +57,12 @@ def begin_kind(work: UnitOfWork, known: Subscription | None, *, receives: bool) 
 
 
 def next_of_receiver(work: UnitOfWork, subscription: Subscription, session: Session, command: Next) -> Granted | None:
-    """Grant a receiver more messages; a lease that it does not know of yet is given again, since its reply was lost (R135)."""
+    """Grant a receiver more messages; a lease that it does not know of yet is given again, since its reply was lost (R135).
+
+    It must know by which semantics: at most once, messages that it lets go of are gone.
+    """
+    if command.at_most_once not in (None, work.ledger.definition.at_most_once):
+        raise CallerError("SEMANTICS_CHANGED", queue=command.queue, subscription=subscription.name)
     in_hand = work.ledger.leases_in_hand(subscription, newest=subscription.lease)
     lease = next((each for each in in_hand if each.number > command.finished), None)
     awaits_barrier = bool(in_hand and pending(subscription))

@@ -23,7 +23,7 @@ FAR_DAYS = 2_933_264
     ids=["date", "timestamp", "text"],
 )
 def test_a_value_that_python_does_not_have_fails_its_own_message_alone(column: Any, good: str) -> None:
-    rows = BodyRows(pa.table({"odd": column, "id": [1, 2, 3]}), ["odd", "id"])
+    rows = BodyRows(pa.table({"odd": column, "id": [1, 2, 3]}), ["odd", "id"], "order")
     assert (str(rows.value("odd", 0)), rows.value("odd", 2)) == (good, None)
     with pytest.raises((ValueError, OverflowError), match="range|decode"):
         rows.value("odd", 1)

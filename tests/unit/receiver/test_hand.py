@@ -317,12 +317,28 @@ def test_a_barrier_is_no_lease_that_could_end(hand: Hand, clock: Clock) -> None:
 
 def test_at_most_once_nothing_is_lost_and_nothing_is_too_late(clock: Clock) -> None:
     """R140: nobody else will ever have it."""
-    hand = Hand("Q", max_backlog=10, at_most_once=True, clock_s=clock)
-    hand.add(1, messages(1, [0, 1]), until_s=60)
+    hand = Hand("Q", max_backlog=10, clock_s=clock)
+    hand.add(1, messages(1, [0, 1]), until_s=60, at_most_once=True)
     assert hand.take() is not None
     clock.now_s = 100
     assert renewed(hand, 1, [], until_s=160) == []
     assert taken(hand) == [1]
+
+
+def test_what_came_at_most_once_stays_whatever_the_queue_is_by_now(hand: Hand, clock: Clock) -> None:
+    """R140: a stop, a start that ended and the end of its lease let go of the others alone."""
+    hand.add(1, messages(1, [0, 1, 2]), until_s=60, at_most_once=True)
+    hand.add(2, messages(2, [3, 4]), until_s=60)
+    assert renewed(hand, 2, [1, 2], until_s=90) == []
+    assert (hand.waits_for_good, hand.lose_all()) == (True, [])
+    hand.add(3, messages(3, [5]), until_s=60)
+    clock.now_s = 100
+    hand.drop_waiting()
+    assert [each.bookmark for _ in range(3) if (each := hand.take(may_go_back=False)) is not None] == [0, 1, 2]
+    assert not hand.waits_for_good
+    hand.add(4, messages(4, [6]), until_s=160)
+    assert hand.take(may_go_back=False) is None
+    assert taken(hand) == [6]
 
 
 def test_all_is_lost_when_the_subscription_has_ended(hand: Hand) -> None:
