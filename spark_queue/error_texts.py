@@ -97,6 +97,10 @@ CONFIG: dict[str, str] = {
         "a message, it may begin anew: apply the definitions without it and its queues (`--remove` names each queue), put them "
         "back with the change, and apply them again. Otherwise define a message type of another name."
     ),
+    "DEFINITIONS_CHANGED": (
+        "Other definitions were applied while these were compared with those before them, and would be undone in part. Nothing was "
+        "changed. `sparkq log JOURNAL --people` shows by whom: bring their changes into yours, and apply again."
+    ),
     "DEFINITION_IN_USE": ("{what} '{name}' cannot be dropped or changed in that way: {reason} {next_step}"),
     "EXPRESSION_INVALID": ("The {what} expression {text!r} is wrong {place}: {reason} {next_step}"),
     "EXPRESSION_UNSUPPORTED": ("The {what} expression {text!r} is not accepted {place}: {reason} {next_step}"),

@@ -87,7 +87,7 @@ def _apply_as_store_owner(journal: Journal, definitions: Path, *, dry_run: bool)
     opened = open_journal(journal.store)
     known = opened.definitions()
     wanted, queues = completed(journal.store, load_definitions(definitions), known), known.queues
-    changes = plan(opened, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True)
+    changes = plan(opened, wanted, reset=(), remove=queues, leave=queues, endpoint=None, dry_run=True).changes
     others = [change.where for change in changes if not change.where.startswith("[principals.")]
     if others:
         value, expected = f"with a change of {others[0]}", "given with definitions that change [principals] alone"

@@ -57,6 +57,15 @@ class Change:
         return f"{self.action} {self.where}{what}{warned}{tried}"
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The changes that new definitions make."""
+
+    changes: list[Change]
+    #: The digest of the definitions that they change.
+    planned_on: str
+
+
 def plan(
     journal: DeltaJournal,
     wanted: Definitions,
@@ -66,7 +75,7 @@ def plan(
     leave: Collection[str],
     endpoint: Endpoint | None,
     dry_run: bool,
-) -> list[Change]:
+) -> Plan:
     """Refuse new definitions that cannot be applied to a journal as it is now, and list their changes.
 
     The caller behind `endpoint` must have the right to administer, also where nothing changes and no coordinator would be asked;
@@ -79,7 +88,7 @@ def plan(
     old = now.state.definitions
     changes = changes_between(old, wanted, reset=reset)
     if not changes:
-        return []
+        return Plan([], old.digest)
     _refuse_removals(now, wanted, remove, leave)
     changes = _with_missed(_with_warning(_with_running(changes, now.state, wanted), now, wanted), now.state, wanted)
     for name, message_type in wanted.message_types.items():
@@ -93,7 +102,7 @@ def plan(
     _refuse_other_columns(journal.store, old, wanted)
     # The caller's right was checked above.
     try_out(now, Apply(definitions=dict(wanted.stored), reset=reset))
-    return _with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes
+    return Plan(_with_previews(changes, wanted, now.state, journal.traits) if dry_run else changes, old.digest)
 
 
 def _refuse_other_columns(store: Store, old: Definitions, wanted: Definitions) -> None:

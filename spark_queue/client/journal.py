@@ -111,7 +111,7 @@ class Journal(Handle):
         ------
         ConfigError
             What is wrong with them, such as TABLE_NAME_UNKNOWN, or MESSAGE_TYPE_CHANGED; DEFINITION_IN_USE also where they leave
-            out a queue that neither `remove` nor `leave` names.
+            out a queue that neither `remove` nor `leave` names; DEFINITIONS_CHANGED where others were applied at the same time.
         AccessError
             ACCESS_DENIED or TOKEN_EXPIRED, also for a dry run.
         """
@@ -125,11 +125,11 @@ class Journal(Handle):
         resets, opened = tuple(reset), open_journal(self.store)
         wanted = completed(self.store, load_definitions(definitions), opened.definitions())
         named = {"remove": set(remove), "leave": set(leave)}
-        changes = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
-        if changes and not dry_run:
-            command = commands.Apply(definitions=dict(wanted.stored), reset=resets, may_go=(*named["remove"], *named["leave"]))
+        found = plan(opened, wanted, reset=resets, endpoint=self.endpoint, dry_run=dry_run, **named)
+        if found.changes and not dry_run:
+            command = commands.Apply(definitions=dict(wanted.stored), reset=resets, planned_on=found.planned_on)
             call_once(self.store, opened.journal_id, command, endpoint=self.endpoint)
-        return changes
+        return found.changes
 
     @checked
     def follow(self, message_type: str, *, version: int | None = None) -> None:

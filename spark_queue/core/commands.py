@@ -374,8 +374,8 @@ class Apply(Command, frozen=True, kw_only=True):
     definitions: dict[str, Any]
     #: Queues whose recovery point is drawn anew.
     reset: tuple[str, ...] = ()
-    #: Queues that may go where the definitions leave them out; None where its caller has not been asked.
-    may_go: tuple[str, ...] | None = None
+    #: The digest of the definitions that its caller has compared them with; None where nothing was compared.
+    planned_on: str | None = None
 
 
 class Unsubscribe(SubscriptionCommand, frozen=True, kw_only=True):

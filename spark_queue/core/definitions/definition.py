@@ -9,12 +9,14 @@ Also the rules that definitions of instances with shared queues must keep betwee
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import re2
 
 from spark_queue.core.definitions.keys import (
@@ -340,6 +342,11 @@ class Definitions:
     #: The queue whose dead letters come to each dead-letter queue.
     _sources: dict[str | None, str] = field(init=False, repr=False, compare=False)
     replicated: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """A text that tells these definitions from any others."""
+        return hashlib.sha256(msgspec.json.encode(self.stored, order="sorted")).hexdigest()
 
     def __post_init__(self) -> None:
         entries = [(entry, kind) for kind in self.message_types.values() for entry in kind.topics]

@@ -105,7 +105,7 @@ def test_who_shares_messages_shows_that_it_lives_also_where_it_names_no_peer(
     world.clock.advance(1_000)
     world.loop.step([])
     assert told.pop()
-    assert world.ask(commands.Apply, definitions=PULLS | {"queues": {}, "peers": {}}, may_go=("WORK",)) == replies.Done()
+    assert world.ask(commands.Apply, definitions=PULLS | {"queues": {}, "peers": {}}) == replies.Done()
     world.clock.advance(3_600_000)
     world.loop.step([])
     shares = remembers != "nothing"
