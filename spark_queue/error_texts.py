@@ -142,6 +142,11 @@ CALLER: dict[str, str] = {
         "Topic '{topic}' belongs to message type '{found}', but this publish goes to '{message_type}', and each publish is one "
         "commit to one type. Publish the rows of each type separately. Nothing was published."
     ),
+    "REPEAT_MOVED": (
+        "It is unknown whether the last rows of publisher '{publisher}' arrived in message type '{known}', and the topic belongs "
+        "to '{message_type}' by now, where they would be other messages. Nothing was published. Open the publisher again: its "
+        "last_sequence tells whether they arrived."
+    ),
     "SEQUENCE_MISSING": ("Publisher '{publisher}' needs {what} to number its rows. {reason} Nothing was published."),
     "SEQUENCE_NOT_ASCENDING": (
         "Publisher '{publisher}': sequence {sequence} follows {previous} in one batch, but sequences must ascend strictly, "

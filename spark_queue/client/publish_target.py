@@ -83,6 +83,9 @@ class PublishTarget:
             else:
                 pending.message_type = message_type_of(definitions, call.topic)
             self._check_rights(pending)
+            if call.repeated_in not in (None, pending.message_type):
+                facts = {"publisher": call.publisher, "known": call.repeated_in, "message_type": pending.message_type}
+                raise CallerError("REPEAT_MOVED", **facts)
             number = None if self._opened is None else self._opened.number(pending.message_type)
         except Exception as refusal:  # noqa: BLE001 - whatever it is, it is the caller's.
             pending.outcome = refusal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -109,8 +110,9 @@ class Publisher:
         self._journal: JournalReader | None = None
         self._target: PublishTarget | None = None
         self._last: int | None = None
-        #: Whether the last publish ended without an answer.
+        #: Whether the last publish ended without an answer, and the message type where it may have arrived.
         self._unsure = False
+        self._unsure_in: str | None = None
         #: Held while one publishes: rows get their numbers one batch after the other.
         self._publishing = threading.Lock()
         #: Publishes for event loops, in the order in which they came; None while the name is not open.
@@ -165,7 +167,8 @@ class Publisher:
         Raises
         ------
         CallerError
-            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, or what is wrong with the rows; nothing was published.
+            PUBLISHER_NAME_IN_USE, SEQUENCE_BEHIND, SEQUENCE_MISSING, REPEAT_MOVED, or what is wrong with the rows; nothing was
+            published.
         CoordinatorError
             REPLICATION_PENDING: it is published, and so many peers do not have it in time.
         """
@@ -233,8 +236,14 @@ class Publisher:
         was_unsure, self._unsure = self._unsure, True
         try:
             call = _call(data, publisher=self.name, first_sequence=first, **given)
+            if was_unsure:
+                # By number it would be known as a repeat where its numbers are, and in another log by none.
+                call = replace(call, repeated_in=self._unsure_in)
             with sending(call, self._target.definitions) as sent:
-                done = self._target.commit([sent])[0].result()
+                [tried] = self._target.commit([sent])
+            if not was_unsure:
+                self._unsure_in = tried.message_type
+            done = tried.result()
         except (AccessError, CallerError, ConfigError):
             self._unsure = was_unsure
             raise

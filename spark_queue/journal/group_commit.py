@@ -52,6 +52,8 @@ class PublishCall:
     #: The name under which the rows are numbered, from `first_sequence` on; None where they number themselves.
     publisher: str | None = None
     first_sequence: int | None = None
+    #: The message type where a publish of this name may have arrived of which nobody knows: its repeat goes nowhere else.
+    repeated_in: str | None = None
     #: The trace context that the rows carry, where their message type has a column for it and they have none; None for none.
     traceparent: str | None = None
 

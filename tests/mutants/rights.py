@@ -11,6 +11,11 @@ _OPEN = ("tests/integration/test_rights.py",)
 
 RIGHTS = (
     Mutant(
+        "a repeat whose topic has moved is published as if it were new",
+        "            if call.repeated_in not in (None, pending.message_type):\n", "            if False:\n",
+        ("tests/unit/client/test_changed_definitions.py",),
+    ),
+    Mutant(
         "of two definitions at once the later undoes what the earlier changes",
         "    if command.planned_on not in (None, state.definitions.digest):\n", "    if False:\n",
         ("tests/integration/test_apply_dry_run.py",),

@@ -28,6 +28,7 @@ from spark_queue.journal.publisher import open_head
 from spark_queue.journal.reader import JournalReader, open_control
 from spark_queue.journal.store import CONTROL, log_key, messages_key
 from spark_queue.journal.upkeep import clean
+from tests.unit.journal.lost_reply import lose_reply
 
 TYPES: dict[str, Any] = {
     "lines": {"columns": "amount INT", "topics": ["LINES"]},
@@ -114,6 +115,23 @@ def test_a_topic_that_has_moved_takes_the_next_publish_along(journal: Journal, o
         publisher.publish([{"amount": 1}], topic="LINES")
         apply(journal, moved())
         publisher.publish([{"amount": 2}], topic="LINES")
+    assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [2])
+
+
+def test_a_repeat_goes_nowhere_but_where_its_rows_may_be(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message type knows the numbers of its own rows: in another one, a repeat would be new."""
+    with journal.publisher("p") as publisher:
+        with monkeypatch.context() as patch:
+            lose_reply(patch)
+            with pytest.raises(JournalError, match="STORE_FAILED"):
+                publisher.publish([{"amount": 1}], topic="LINES")
+        apply(journal, moved())
+        for _ in range(2):
+            with pytest.raises(CallerError, match="REPEAT_MOVED.*publisher 'p' arrived in message type 'lines'.*'bills' by now"):
+                publisher.publish([{"amount": 1}], topic="LINES", first_sequence=1)
+    with publisher:
+        assert publisher.last_sequence == 1
+        assert publisher.publish([{"amount": 2}], topic="LINES").rows == 1
     assert (ids(journal, "lines"), ids(journal, "bills")) == ([1], [2])
 
 
