@@ -41,8 +41,8 @@ CONFIG: dict[str, str] = {
         "directory of this name is './{table}'."
     ),
     "TABLE_COLUMNS_DIFFER": (
-        "Message type '{message_type}' cannot follow table '{table}' by these columns: {reason} Leave `columns` out to take those "
-        "of the table, or correct the declaration."
+        "Message type '{message_type}' cannot follow table '{table}' by these columns: {reason} Correct the declaration, or leave "
+        "`columns` out to take those of the table; where the message type has others already, define one of another name."
     ),
     "SINK_IN_JOURNAL": (
         "Table '{table}' is inside journal '{path}', or around it, so either would delete files of the other. Choose another path "

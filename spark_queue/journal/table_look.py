@@ -5,7 +5,8 @@ What is found is recorded once (`followed`), so nobody has to look again to know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,8 @@ from spark_queue.journal.sql_types import sql_type
 from spark_queue.journal.store import Store, log_key, normal_path
 from spark_queue.journal.table_meaning import meaning_of, quoted, unsupported_protocol
 from spark_queue.journal.table_snapshot import adds_at, protocol_at
+
+_LOG = logging.getLogger(__name__)
 
 #: Most files of a table that enter as it begins to be followed.
 BEGINNING_FILES = 100_000
@@ -99,19 +102,41 @@ def completed(own: Store, definitions: Definitions, known: Definitions | None = 
     located = parsing.parse({**definitions.stored, "message_types": tables})
     for name, definition in located.message_types.items():
         if definition.table is not None and not definition.columns:
-            tables[name] = {**tables[name], "columns": _all_columns(own, definition)}
+            before = None if known is None else known.message_types.get(name)
+            is_same = before is not None and (before.table, before.rename) == (definition.table, definition.rename)
+            kept = before.columns if before is not None and is_same else None
+            tables[name] = {**tables[name], "columns": _all_columns(own, definition, kept)}
     return parsing.parse({**definitions.stored, "message_types": tables})
 
 
-def _all_columns(own: Store, definition: MessageTypeDefinition) -> str:
+def _all_columns(own: Store, definition: MessageTypeDefinition, known: str | None) -> str:
+    """Return all columns of a table, or those `known` where it is away, or has lost or retyped one.
+
+    What becomes of such a type is for its alarm to say: other definitions, such as a right, may change beside it.
+    """
     folder, renamed = of_table(own, str(definition.table)), dict(definition.rename)
+    try:
+        there = list(_look(folder, definition).meaning.columns.values())
+    except JournalError as failure:
+        if known is None:
+            raise
+        _LOG.warning("Message type '%s' keeps the columns that it has: %s", definition.name, failure)
+        return known
+    if known is not None and not _has_all(there, user_schema(known), renamed):
+        return known
     declared = []
-    for name, kind in _look(folder, definition).meaning.columns.values():
+    for name, kind in there:
         if kind is None:
             reason = f"no message type can have column '{name}', because of its type. Name the others in `columns`."
             raise _unsupported(folder, definition, reason)
         declared.append(f"{quoted(renamed.get(name, name))} {kind}")
     return ", ".join(declared)
+
+
+def _has_all(there: Iterable[tuple[str, str | None]], known: Iterable[pa.Field[Any]], renamed: Mapping[str, str]) -> bool:
+    """Return whether a table has each column that is known of it, of a type that holds its values."""
+    kinds = {renamed.get(name, name): user_schema(f"`column` {kind}").field(0).type for name, kind in there if kind is not None}
+    return all(each.name in kinds and _fits(each.type, kinds[each.name], may_lack=True) for each in known)
 
 
 def look(
@@ -132,8 +157,10 @@ def look(
         raise ConfigError("SINK_IN_JOURNAL", table=folder.uri, path=own.path)
     if known is not None:
         return _changed(folder, definition, known, before)
-    start = _start(folder, definition)
-    found = _look(folder, definition, max(start, 0))
+    head = _look(folder, definition)
+    start = _start(folder, definition, head.version)
+    # The first commit that is to enter may be the one that changes columns.
+    found = head if start >= head.version else _look(folder, definition, start + 1)
     columns = _columns(folder, definition, found.meaning)
     begins = definition.from_ == "beginning"
     if begins:
@@ -309,9 +336,8 @@ def _look(folder: Folder, definition: MessageTypeDefinition, version: int | None
     return _Look(version=int(table.version()), meaning=meaning)
 
 
-def _start(folder: Folder, definition: MessageTypeDefinition) -> int:
+def _start(folder: Folder, definition: MessageTypeDefinition, head: int) -> int:
     """Return the version behind which commits enter, -1 for all (R143)."""
-    head = _look(folder, definition).version
     if definition.from_ in ("now", "beginning"):
         return head
     if definition.from_.isdecimal():

@@ -396,5 +396,6 @@ def _way_on_with(message_type: str, version: int) -> str:
     return (
         "Nothing more of it enters; what entered stays in its queues. To go on with that version, by the columns of the table from "
         f"then on, run `sparkq follow JOURNAL {message_type} --from {version}`. It refuses a column that cannot be read as it is "
-        "declared: declare that as it is by now, or leave it out of `columns`, apply, and run it again."
+        "declared; then define a message type of another name that follows the table, with the columns that it has by now and "
+        f'`from = "{version}"`.'
     )

@@ -371,6 +371,41 @@ def test_what_a_type_follows_cannot_be_changed_but_for_columns(table: Table, tmp
         look(Store(str(table.path / "journal")), before, None, None)
 
 
+def retype(table: Table) -> None:
+    """Let the table have another type of `item` from its next version on, with new rows."""
+    rows = pa.table({"id": [50], "item": [7]})
+    write_deltalake(str(table.path), rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_another_type_follows_from_the_very_version_that_changes_a_column(table: Table) -> None:
+    """R143: it is the way on where a column cannot be read as it was declared."""
+    retype(table)
+    version = int(DeltaTable(str(table.path)).version())
+    columns = {"columns": "id BIGINT, item BIGINT"}
+    followed = table.followed(**columns, **{"from": version})
+    assert (followed.version, [kind for _, _, kind in followed.columns]) == (version - 1, ["BIGINT", "BIGINT"])
+    with pytest.raises(ConfigError, match="TABLE_COLUMNS_DIFFER.*'item' is STRING"):
+        table.followed(**columns, **{"from": version - 1})
+
+
+@pytest.mark.parametrize("what", ["retyped", "lost", "away", "gained"])
+def test_a_table_that_changed_stops_no_other_definitions(table: Table, what: str) -> None:
+    """Without `columns`, those that its type has hold as long as the table does not have all of them."""
+    written = parsing.parse({"message_types": {"orders": {"table": str(table.path)}}})
+    known = table_look.completed(table.own, written)
+    declared = known.message_types["orders"].columns
+    if what == "away":
+        table.path.rename(table.path.with_name("elsewhere"))
+    elif what == "retyped":
+        retype(table)
+    else:
+        columns: dict[str, Any] = {"id": [1]} if what == "lost" else {"id": [1], "item": ["x"], "more": [1.5]}
+        mode: Any = {"mode": "overwrite", "schema_mode": "overwrite"}
+        write_deltalake(str(table.path), pa.table(columns), **mode)
+    found = table_look.completed(table.own, written, known).message_types["orders"].columns
+    assert found == (declared if what != "gained" else f"{declared}, `more` DOUBLE")
+
+
 def test_a_type_goes_on_behind_what_is_skipped_only(table: Table) -> None:
     """R148."""
     definition, state = table.definition(), MessageTypeState()
@@ -403,7 +438,7 @@ def test_a_type_goes_on_with_the_version_that_changes_its_columns_and_takes_in_a
     before = table.definition(columns=f"m {old}")
     known = FollowedTable(table.followed(columns=f"m {old}"))
     append(new, z=3, a=1, b=2)
-    with pytest.raises(ConfigError, match="TABLE_COLUMNS_DIFFER.*`z`: INT.*without loss. Leave `columns` out"):
+    with pytest.raises(ConfigError, match="TABLE_COLUMNS_DIFFER.*`z`: INT.*without loss. Correct the declaration"):
         look_further(table.own, before, known, 2)
     for declared in ("`a`: INT", "`a`: INT, `b`: INT, `y`: INT"):
         with pytest.raises(ConfigError, match="TABLE_COLUMNS_DIFFER.*without loss"):
