@@ -127,6 +127,8 @@ class Loop:
             self._takes_over |= now_ms - began_ms - wait_ms > SLEPT_MS
             polls = [poll.call for poll in self._polls]
             self.step(self._held.release(calls, polls, is_due=self._is_due(now_ms), now_ms=now_ms))
+            # Whoever called during a long step is not heard yet: it is no idle time.
+            self._called_at_ms += self._clock.now_ms() - now_ms
         self._held.close()
         for poll in self._polls:
             poll.call.answer(None)

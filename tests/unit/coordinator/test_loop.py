@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -176,6 +177,23 @@ def test_an_idle_loop_is_over_and_a_called_one_is_not(world: World) -> None:
     assert not world.loop.is_over()
     world.clock.advance(1)
     assert world.loop.is_over()
+
+
+def test_a_step_that_takes_long_is_no_idle_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who called meanwhile is heard after it."""
+    idle_ms, step, heard = parsing.parse(DEFINITIONS).journal.coordinator_idle_ms, world.loop.step, []
+
+    def step_long(calls: Sequence[Call]) -> None:
+        heard.append(list(calls))
+        world.clock.advance(idle_ms)
+        step(calls)
+
+    late = world.call(wire.Stop)
+    waiting = iter([[], [late]])
+    monkeypatch.setattr(world.loop._inbox, "take", lambda _: next(waiting))
+    monkeypatch.setattr(world.loop, "step", step_long)
+    world.loop.run()
+    assert heard == [[], [late]]
 
 
 def test_a_served_loop_is_over_when_told_only() -> None:
