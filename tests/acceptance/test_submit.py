@@ -121,6 +121,7 @@ def test_of_a_job_that_is_killed_nobody_knows_why(journal: Journal, tmp_path: Pa
     assert what_came_back(journal) == VANISHED
 
 
+@pytest.mark.delta
 def test_a_job_that_lacks_the_jars_is_refused_before_it_reads(journal: Journal, tmp_path: Path) -> None:
     """Its Java runs before the program does, so the builder's settings come too late."""
     process = submitted(journal, tmp_path)

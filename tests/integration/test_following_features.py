@@ -98,6 +98,7 @@ _TABLES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 _UNREAD = ("columns that were widened",)
 
 
+@pytest.mark.delta
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("table", _TABLES)
 def test_messages_are_the_rows_as_spark_reads_them(spark: SparkSession, tmp_path: Path, table: str) -> None:
@@ -131,6 +132,7 @@ def read_by_delta_rs(path: str, columns: Sequence[str]) -> list[tuple[Any, ...]]
     return sorted((tuple(row[name] for name in columns) for row in rows.to_pylist()), key=repr)
 
 
+@pytest.mark.delta
 def test_delta_rs_writes_a_table_with_a_constraint(spark: SparkSession, tmp_path: Path) -> None:
     """R144, R145: constraints of either writer bring no rows, and rows of either enter."""
     path = str(tmp_path / "orders")
@@ -152,6 +154,7 @@ def test_delta_rs_writes_a_table_with_a_constraint(spark: SparkSession, tmp_path
     assert found == read == read_by_delta_rs(path, ["id", "item"]) == [(1, "a"), (2, "c"), (3, "d")]
 
 
+@pytest.mark.delta
 @pytest.mark.slow
 def test_a_log_that_is_cleaned_up_compacted_and_has_checkpoints_of_either_form_is_followed(
     spark: SparkSession, tmp_path: Path
@@ -238,6 +241,7 @@ def _row(number: int, **fields: int | str) -> str:
     return f"SELECT {number} AS id, {_VALUES.format(f'named_struct({parts})')}"
 
 
+@pytest.mark.delta
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("writer", ["Spark", "delta-rs"])
 def test_structs_that_gain_a_field_or_change_their_order_are_read_as_spark_reads_them(

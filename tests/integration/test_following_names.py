@@ -19,6 +19,8 @@ from tests.source_tree import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.delta
+
 
 @pytest.fixture
 def orders(spark: SparkSession, tmp_path: Path) -> Iterator[str]:

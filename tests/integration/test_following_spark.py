@@ -19,6 +19,8 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.delta
+
 
 class SparkTable:
     """A table that Spark writes, and a stream over its queue into a list."""

@@ -43,7 +43,7 @@ def test_a_table_of_the_catalog_is_made_and_cannot_be_read(spark: SparkSession, 
     options = f"queue 'WORK', view 'messages', journal '{journal.path}'"
     spark.sql(f"CREATE TABLE waiting_table USING sparkqueue OPTIONS ({options})")
     try:
-        with pytest.raises(Exception, match="not a valid Spark SQL Data Source"):
+        with pytest.raises(Exception, match="not a valid Spark SQL Data Source|Failed to initialize Python data source reader"):
             spark.sql("SELECT * FROM waiting_table").collect()
     finally:
         spark.sql("DROP TABLE IF EXISTS waiting_table")
