@@ -130,7 +130,7 @@ def purge(
     if dry_run:
         text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
-        text = f"Queue '{queue}': {done.purged:,} messages were purged, {done.leased:,} are leased and stay."
+        text = f"Queue '{queue}': {done.purged:,} message(s) were purged, {done.leased:,} are leased and stay."
     target.show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text)
 
 
@@ -152,7 +152,7 @@ def redrive(
     choice = _choice(reason, error, since, until)
     if dry_run:
         would = opened.redrive(where, **choice, dry_run=True)
-        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letters would go back. Nothing was changed."
+        text = f"Queue '{queue}': {would.redriven:,} of {would.requested:,} dead letter(s) would go back. Nothing was changed."
         target.show({"queue": queue, **_marked(_counts(would), dry_run=True)}, text)
         return
     with progress(counted=True) as bar:
@@ -160,7 +160,7 @@ def redrive(
         done = opened.redrive(
             where, **choice, per_second=per_second, on_progress=lambda count, total: bar.update(task, completed=count, total=total)
         )
-    text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letters are back, {done.skipped:,} were skipped."
+    text = f"Queue '{queue}': {done.redriven:,} of {done.requested:,} dead letter(s) are back, {done.skipped:,} were skipped."
     if done.skipped:
         text += " Those are leased or settled in the dead-letter queue, or belong to another instance, which can redrive them."
     target.show({"queue": queue, **_counts(done)}, text)

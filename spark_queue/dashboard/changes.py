@@ -36,7 +36,7 @@ from spark_queue.dashboard.formatting import field_time, instant
 from spark_queue.dashboard.journal_site import known_journal, known_queue, looking
 from spark_queue.dashboard.letters import choice_of, group_of, homes_of
 from spark_queue.dashboard.templating import Pages
-from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError
+from spark_queue.errors import ConfigError, CoordinatorError, SparkQueueError, counted
 from spark_queue.following.follower import JournalFollower
 
 _LOG = logging.getLogger(__name__)
@@ -149,7 +149,9 @@ class ChangeRequest:
             return f"{done.redriven:,} dead letters are back in queue '{self.queue}', {done.skipped:,} were skipped."
         if self.verb == "purge":
             purged = journal.queue(self.queue).purge(self.where)
-            return f"{purged.purged:,} messages were purged from queue '{self.queue}', {purged.leased:,} are leased and stay."
+            return counted(
+                f"{purged.purged:,} message(s) were purged from queue '{self.queue}', {purged.leased:,} are leased and stay."
+            )
         if self.rows is None:
             return f"Of queue '{self.queue}' {_told(self._settle(journal, None, dry_run=False)) or 'nothing matched'}."
         left, settled = self.rows, Settled()

@@ -109,7 +109,7 @@ def _cast(plan: SinkPlan, names: Sequence[str], batch: pa.RecordBatch) -> pa.Tab
         place = places.get(field.name.lower())
         try:
             columns.append(pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place).cast(field.type))
-        except pa.ArrowInvalid as reason:
+        except pa.ArrowException as reason:
             # The types are the same, but for parts that may not be NULL.
             raise _refused(plan, f"column '{field.name}' cannot be written: {reason}.") from None
         if columns[-1].null_count and not field.nullable:

@@ -46,7 +46,7 @@ def test_settle_and_purge_find_messages_by_their_bodies(journal: Journal) -> Non
 def test_the_command_line_settles_by_filter(journal: Journal, terminal: Terminal) -> None:
     found = terminal("settle", journal.path, "LINES", "--where", "amount >= 8", "--outcome", "expire", "--json")
     assert {name: count for name, count in found.json.items() if count} == {"queue": "LINES", "expired": 2}
-    assert terminal("purge", journal.path, "LINES", "--where", "amount = 0").out.startswith("Queue 'LINES': 1 messages were purged")
+    assert terminal("purge", journal.path, "LINES", "--where", "amount = 0").out.startswith("Queue 'LINES': 1 message was purged")
 
 
 def test_a_filter_that_cannot_be_evaluated_is_refused_and_changes_nothing(journal: Journal) -> None:
