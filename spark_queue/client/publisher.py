@@ -239,6 +239,8 @@ class Publisher:
             if was_unsure:
                 # By number it would be known as a repeat where its numbers are, and in another log by none.
                 call = replace(call, repeated_in=self._unsure_in)
+            else:
+                self._unsure_in = None
             with sending(call, self._target.definitions) as sent:
                 [tried] = self._target.commit([sent])
             if not was_unsure:
