@@ -239,7 +239,7 @@ def _cell(value: Any, *, cut: bool, is_figure: bool) -> str:
 def _numbers_of_json(value: Any) -> Any:
     """Return a value in which NaN and infinities are texts: JSON has no such numbers."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+        return shown(value)
     if isinstance(value, Mapping):
         return {_numbers_of_json(name): _numbers_of_json(each) for name, each in value.items()}
     return [_numbers_of_json(each) for each in value] if isinstance(value, list | tuple) else value

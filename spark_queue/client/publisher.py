@@ -110,8 +110,7 @@ class Publisher:
         self._journal: JournalReader | None = None
         self._target: PublishTarget | None = None
         self._last: int | None = None
-        #: Whether the last publish ended without an answer, and the message type where it may have arrived.
-        self._unsure = False
+        #: Where the last publish ended without an answer: the message type in which it may be, "" for any. None where it had one.
         self._unsure_in: str | None = None
         #: Held while one publishes: rows get their numbers one batch after the other.
         self._publishing = threading.Lock()
@@ -125,7 +124,7 @@ class Publisher:
         publishable = [name for name, each in definitions.message_types.items() if each.topics and each.table is None]
         opened = open_name(self._store, journal.journal_id, publishable, self.name, durable=definitions.journal.durable)
         self._last = opened.last_sequence
-        self._unsure = False
+        self._unsure_in = None
         self._target = PublishTarget(journal, numbered, self._endpoint, opened=opened)
         self._for_loops = ThreadPoolExecutor(1, thread_name_prefix="sparkqueue-publisher")
         return self
@@ -226,30 +225,26 @@ class Publisher:
         if self._target is None or self._journal is None:
             raise self._not_open()
         first = (self._last or 0) + 1 if first_sequence is None else first_sequence
-        if first_sequence is None and self._unsure:
+        if first_sequence is None and self._unsure_in is not None:
             reason = (
                 f"It is unknown whether the rows of the last publish arrived. Publish the same rows with first_sequence={first}: "
                 "if they did, they count as a repeat. For other rows, open the publisher again."
             )
             raise CallerError("SEQUENCE_MISSING", publisher=self.name, what="first_sequence", reason=reason)
         waiting = _waiting(self._journal, self._endpoint, replicated_to, timeout) if replicated_to else None
-        was_unsure, self._unsure = self._unsure, True
+        before = self._unsure_in
+        self._unsure_in = before or ""
         try:
-            call = _call(data, publisher=self.name, first_sequence=first, **given)
-            if was_unsure:
-                # By number it would be known as a repeat where its numbers are, and in another log by none.
-                call = replace(call, repeated_in=self._unsure_in)
-            else:
-                self._unsure_in = None
+            # By number it would be known as a repeat where its numbers are, and in another log by none.
+            call = replace(_call(data, publisher=self.name, first_sequence=first, **given), repeated_in=before or None)
             with sending(call, self._target.definitions) as sent:
                 [tried] = self._target.commit([sent])
-            if not was_unsure:
-                self._unsure_in = tried.message_type
+            self._unsure_in = before or tried.message_type
             done = tried.result()
         except (AccessError, CallerError, ConfigError):
-            self._unsure = was_unsure
+            self._unsure_in = before
             raise
-        self._unsure = False
+        self._unsure_in = None
         self._last = max((known for known in (self._last, done.persisted_sequence) if known is not None), default=None)
         if waiting is not None:
             waiting.wait([done])

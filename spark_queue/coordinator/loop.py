@@ -110,7 +110,7 @@ class Loop:
         self._looks: dict[str, LogLooks] = {}
         self._told: set[str] = set()
         self._held = HeldCalls()
-        self._called_at_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
+        self._idle_since_ms = self._round_at_ms = self._polls_at_ms = clock.now_ms()
 
     def run(self) -> None:
         """Serve until the end; calls still waiting then are sent elsewhere."""
@@ -128,7 +128,7 @@ class Loop:
             polls = [poll.call for poll in self._polls]
             self.step(self._held.release(calls, polls, is_due=self._is_due(now_ms), now_ms=now_ms))
             # Whoever called during a long step is not heard yet: it is no idle time.
-            self._called_at_ms += self._clock.now_ms() - now_ms
+            self._idle_since_ms += self._clock.now_ms() - now_ms
         self._held.close()
         for poll in self._polls:
             poll.call.answer(None)
@@ -140,7 +140,7 @@ class Loop:
 
     def is_over(self) -> bool:
         """Return whether it was stopped, or has been idle for long enough."""
-        idle_ms = self._clock.now_ms() - self._called_at_ms
+        idle_ms = self._clock.now_ms() - self._idle_since_ms
         # Other instances count on one that lives, and answers their requests.
         state = self._engine.state
         # A replay waits here only to save itself looks.
@@ -264,7 +264,7 @@ class Loop:
 
     def _serve(self, call: Call, now_ms: int) -> None:
         if not isinstance(call.request, PullProgressQuery | ApplyPulled | Observe | wire.AwaitPublish):
-            self._called_at_ms = now_ms
+            self._idle_since_ms = now_ms
         assert not isinstance(call.request, wire.Ping), "pings are answered before they come here"
         match call.request:
             case _ if (refused := self._refusal(call, now_ms)) is not None:

@@ -379,7 +379,7 @@ def _check_beginning(folder: Folder, definition: MessageTypeDefinition, version:
 def _check_partitions(
     folder: Folder, definition: MessageTypeDefinition, there: TableMeaning, columns: FollowedColumns, version: int | None
 ) -> None:
-    """Refuse a table with a partition value that nobody could read alike: in any file of a version, or in its newest file.
+    """Refuse a table with a partition value that not all read, or not alike: in any file of a version, or in its newest file.
 
     How its writers write such values, the log does not say. The newest file shows it before one of them enters.
     """

@@ -117,10 +117,10 @@ class Hand:
         return len(self._held) - len(self._in_work)
 
     @property
-    def waits_for_good(self) -> bool:
-        """Whether a message waits that cannot go back."""
+    def has_removed(self) -> bool:
+        """Whether a message waits that was removed as it was granted: it can go to nobody else."""
         with self.lock:
-            return any(map(self._is_own, self._waiting()))
+            return any(map(self._is_removed, self._waiting()))
 
     def _waiting(self) -> list[Message]:
         return [each for each in self._held.values() if each.bookmark not in self._in_work]
@@ -282,12 +282,12 @@ class Hand:
         del self._reserved[message.key]
         return True
 
-    def take(self, *, may_go_back: bool = True) -> Message | None:
-        """Hand out the next message; None where none may begin now, or where it could go back and is not wanted then."""
+    def take(self, *, only_removed: bool = False) -> Message | None:
+        """Hand out the next message, with `only_removed` one that was removed as it was granted; None where none may begin now."""
         with self.lock:
             if not self._ready or not self._may_begin(self._ready[0]):
                 return None
-            if not may_go_back and not self._is_own(self._ready[0]):
+            if only_removed and not self._is_removed(self._ready[0]):
                 return None
             message = self._ready.popleft()
             self._in_work[message.bookmark] = message
@@ -296,14 +296,14 @@ class Hand:
             return message
 
     def _may_begin(self, message: Message) -> bool:
-        if message.is_barrier or self._is_own(message):
+        if message.is_barrier or self._is_removed(message):
             # It is nobody else's any more.
             return True
         lease = self._leases[message.lease]
         return not lease.alone and self._clock_s() < lease.until_s
 
-    def _is_own(self, message: Message) -> bool:
-        """Return whether a message can go to nobody else, since it has left the queue at most once."""
+    def _is_removed(self, message: Message) -> bool:
+        """Return whether a message was removed from the queue as it was granted, at most once."""
         return self._leases[message.lease].at_most_once
 
     def put_back(self, messages: Iterable[Message]) -> None:
@@ -451,8 +451,8 @@ class Hand:
         with self.lock:
             for number, stands_s in standing_s.items():
                 if number in self._leases:
-                    is_own = self._leases[number].at_most_once
-                    self._leases[number] = _Held(asked_s + stands_s, at_most_once=is_own, is_last=stands_s < period_s)
+                    at_most_once = self._leases[number].at_most_once
+                    self._leases[number] = _Held(asked_s + stands_s, at_most_once=at_most_once, is_last=stands_s < period_s)
             gone = [number for number in self._leases if number <= newest and number not in standing_s]
             for held in map(self._leases.__getitem__, gone):
                 # Somebody has ended it before its time: not the silence of this receiver.
@@ -471,10 +471,10 @@ class Hand:
             return lost
 
     def drop_waiting(self) -> None:
-        """Let go of the messages that wait: they go back. Those that cannot stay."""
+        """Let go of the messages that wait, which go back; those that were removed as they were granted stay."""
         with self.lock:
             for each in self._waiting():
-                if not self._is_own(each):
+                if not self._is_removed(each):
                     self._drop(each)
             self._notify()
 

@@ -699,15 +699,15 @@ class Receiver:
 
     def _take(self) -> Message | None:
         """Hand out the next message, unless what waits goes back, or is another's by now."""
-        return self._hand.take(may_go_back=not self.is_stopping)
+        return self._hand.take(only_removed=self.is_stopping)
 
     def _is_over(self) -> bool:
         """Return whether no message comes any more; raises what no time mends."""
         if self._trouble is not None:
             raise self._trouble
-        if self._is_stopping and (self._begun.drawn.at_most_once or self._hand.waits_for_good):
+        if self._is_stopping and (self._begun.drawn.at_most_once or self._hand.has_removed):
             # Nobody would ever deliver what waits here, or is under way.
-            return self._is_closed or not (self._hand.waits_for_good or self._is_polling)
+            return self._is_closed or not (self._hand.has_removed or self._is_polling)
         return self._is_stopping or self._is_closed or (self._is_at_end and not self._hand.waiting)
 
     def _check_process(self) -> None:

@@ -377,7 +377,8 @@ def test_the_control_log(spark: SparkSession, tmp_path: Path) -> None:
     want = to_table(disk.open().records())
     assert want.num_rows == number + 1
     found = spark.read.format("delta").load(at).orderBy("record")
-    assert_df_equality(found, spark.createDataFrame(want.to_pylist(), found.schema), ignore_nullable=True)
+    rows: list[Any] = want.to_pylist()
+    assert_df_equality(found, spark.createDataFrame(rows, found.schema), ignore_nullable=True)
     assert DeltaTable(at).to_pyarrow_table().sort_by("record").cast(want.schema) == want
     assert {row.operation for row in spark.sql(f"DESCRIBE HISTORY delta.`{at}`").collect()} == {"WRITE", "OPTIMIZE"}
 

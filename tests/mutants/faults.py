@@ -12,7 +12,7 @@ FAULTS = (
     Mutant("a forked child goes on with what its parent holds", "    elif _Use.process != here:\n", "    elif False:\n", _FORKS),
     Mutant(
         "a coordinator ends as idle after a step in which nobody could be heard",
-        "            self._called_at_ms += self._clock.now_ms() - now_ms\n", "", ("tests/unit/coordinator/test_loop.py",),
+        "            self._idle_since_ms += self._clock.now_ms() - now_ms\n", "", ("tests/unit/coordinator/test_loop.py",),
     ),
     Mutant(
         "a forked child waits for a lock before it is refused",

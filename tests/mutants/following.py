@@ -275,11 +275,11 @@ FOLLOWING = (
     ),
     Mutant(
         "a moment without a zone is taken for one",
-        'elif kind == "TIMESTAMP" and _ZONE.search(value) is None:',
-        "elif False:",
+        'if kind == "TIMESTAMP" and _ZONE.search(value) is None:',
+        "if False:",
         _JUDGE,
     ),
-    Mutant("a year that no reader makes out enters", "if _DAY.match(value) is None:", "if False:", _JUDGE),
+    Mutant("a year that no reader makes out enters", "if kind in TIMES and _DAY.match(value) is None:", "if False:", _JUDGE),
     Mutant(
         "a text of the log is read where the log has none any more",
         "if name in known.columns.texts and physical not in commit.meaning.partition:",

@@ -18,7 +18,7 @@ RECEIVING = (
     ),
     Mutant(
         "what came at most once goes back with what did not (R140)",
-        "                if not self._is_own(each):\n",
+        "                if not self._is_removed(each):\n",
         "                if True:\n",
         _HAND,
     ),
@@ -127,8 +127,8 @@ RECEIVING = (
     ),
     Mutant(
         "a message begins behind the limit of its lease (R136)",
-        "_Held(asked_s + stands_s, at_most_once=is_own, is_last=stands_s < period_s)",
-        "_Held(asked_s + period_s, at_most_once=is_own, is_last=stands_s < period_s)",
+        "_Held(asked_s + stands_s, at_most_once=at_most_once, is_last=stands_s < period_s)",
+        "_Held(asked_s + period_s, at_most_once=at_most_once, is_last=stands_s < period_s)",
         _HAND,
     ),
     Mutant(

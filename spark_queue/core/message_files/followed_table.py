@@ -345,18 +345,20 @@ def unreadable_value(columns: FollowedColumns, partition: Mapping[str, str | Non
     """
     for name, physical, kind in columns.columns:
         value = partition.get(physical)
-        if not value or kind not in TIMES or name in columns.texts:
-            continue
-        if _DAY.match(value) is None:
-            reason = "is no day of the years 0000 to 9999"
-        elif kind == "TIMESTAMP" and _ZONE.search(value) is None:
-            reason = "has no time zone, so it may be any of several moments"
-        else:
-            continue
-        return (
-            f"the partition value {value[:100]!r} of column '{name}' {reason}. Declare that column as STRING in `columns`, and "
-            "apply: then its messages have the text."
-        )
+        reason = _unreadable(value, kind) if value and name not in columns.texts else None
+        if value and reason is not None:
+            return (
+                f"the partition value {value[:100]!r} of column '{name}' {reason}. Declare that column as STRING in `columns`, and "
+                "apply: then its messages have the text."
+            )
+    return None
+
+
+def _unreadable(value: str, kind: str) -> str | None:
+    if kind in TIMES and _DAY.match(value) is None:
+        return "is no day of the years 0000 to 9999"
+    if kind == "TIMESTAMP" and _ZONE.search(value) is None:
+        return "has no time zone, so it may be any of several moments"
     return None
 
 

@@ -85,10 +85,10 @@ def test_a_reign_tells_the_figures_that_it_decides_by(world: World) -> None:
 
 
 def test_a_scrape_does_not_keep_an_idle_coordinator_alive(world: World) -> None:
-    called_at_ms = world.loop._called_at_ms
+    idle_since_ms = world.loop._idle_since_ms
     world.clock.advance(5_000)
     observed(world)
-    assert world.loop._called_at_ms == called_at_ms
+    assert world.loop._idle_since_ms == idle_since_ms
 
 
 def test_what_keeps_messages_from_entering_is_an_alarm_there_too(world: World) -> None:

@@ -212,8 +212,9 @@ def test_one_that_has_all_calls_that_it_may_have_is_not_gone(serve: Serve, monke
         assert ping(served.address, "j", "p", WAIT_S, lambda: "own") is Presence.SILENT
 
 
-def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    served, start = serve(), threading.Thread.start
+def refuse_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the host give the port no further thread."""
+    start = threading.Thread.start
 
     def refused(thread: threading.Thread) -> None:
         if thread.name.startswith("call"):
@@ -221,6 +222,11 @@ def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serv
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
+
+
+def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve()
+    refuse_threads(monkeypatch)
     connection = caller(served)
     asking = [threading.Thread(target=connection.ping, kwargs={"timeout_s": WAIT_S}) for _ in range(8)]
     for each in asking:
@@ -232,7 +238,7 @@ def test_where_the_host_gives_no_thread_calls_wait_for_those_that_are_there(serv
 
 def test_a_call_that_waited_for_a_thread_leaves_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library counts it until its future has ended."""
-    threads, start = flight_port._Threads(2), threading.Thread.start
+    threads = flight_port._Threads(2)
     began, may_end = threading.Event(), threading.Event()
 
     def call() -> bool:
@@ -241,13 +247,7 @@ def test_a_call_that_waited_for_a_thread_leaves_its_room(monkeypatch: pytest.Mon
 
     first = threads.submit(call)
     assert began.wait(WAIT_S)
-
-    def refused(thread: threading.Thread) -> None:
-        if thread.name.startswith("call"):
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
+    refuse_threads(monkeypatch)
     second = threads.submit(lambda: "answered")
     may_end.set()
     assert (first.result(WAIT_S), second.result(WAIT_S)) == (True, "answered")

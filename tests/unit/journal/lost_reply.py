@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -23,3 +25,12 @@ def lose_reply(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(DeltaHead, "put", land)
     patch.setattr(DeltaHead, "read_on", unreachable)
+
+
+@contextmanager
+def unanswered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a publish land that hears of no answer."""
+    with monkeypatch.context() as patch:
+        lose_reply(patch)
+        with pytest.raises(JournalError, match="STORE_FAILED"):
+            yield

@@ -330,14 +330,14 @@ def test_what_came_at_most_once_stays_whatever_the_queue_is_by_now(hand: Hand, c
     hand.add(1, messages(1, [0, 1, 2]), until_s=60, at_most_once=True)
     hand.add(2, messages(2, [3, 4]), until_s=60)
     assert renewed(hand, 2, [1, 2], until_s=90) == []
-    assert (hand.waits_for_good, hand.lose_all()) == (True, [])
+    assert (hand.has_removed, hand.lose_all()) == (True, [])
     hand.add(3, messages(3, [5]), until_s=60)
     clock.now_s = 100
     hand.drop_waiting()
-    assert [each.bookmark for _ in range(3) if (each := hand.take(may_go_back=False)) is not None] == [0, 1, 2]
-    assert not hand.waits_for_good
+    assert [each.bookmark for _ in range(3) if (each := hand.take(only_removed=True)) is not None] == [0, 1, 2]
+    assert not hand.has_removed
     hand.add(4, messages(4, [6]), until_s=160)
-    assert hand.take(may_go_back=False) is None
+    assert hand.take(only_removed=True) is None
     assert taken(hand) == [6]
 
 
