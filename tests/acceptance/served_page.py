@@ -17,6 +17,7 @@ from spark_queue.dashboard.guard import Access
 from spark_queue.following.follower import JournalFollower
 from spark_queue.protocol.endpoint import Endpoint
 from tests.unit.dashboard.dashboard_world import DashboardWorld
+from tests.waiting import wait_until
 
 TOKEN = "a token for one test"
 
@@ -52,6 +53,8 @@ class Served:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]})
         self._thread.start()
+        # A page that cannot be drawn yet is an error in the browser's console.
+        wait_until(lambda: _is_read(followers[0]))
 
     def answer(self, _store: Any, _journal: str, command: commands.AnyCommand, *, endpoint: Endpoint) -> Any:
         reply = self.world.decide(command, self._minute)
@@ -61,6 +64,12 @@ class Served:
     def end(self) -> None:
         self._server.should_exit = True
         self._thread.join()
+
+
+def _is_read(follower: JournalFollower) -> bool:
+    """Return whether a journal's log has been read once."""
+    with follower.look() as look:
+        return look is not None
 
 
 def visitor(browser: Browser, served: Served, *, width: int = 1280, scheme: Any = "light", scripts: bool = True) -> Page:

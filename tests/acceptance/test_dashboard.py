@@ -11,7 +11,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.acceptance.served_page import TOKEN, Served, visitor
 from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import EVIL, busy_world
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -57,9 +56,6 @@ def complaints(page: Page) -> list[str]:
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_drawn_without_a_complaint(browser: Browser, served: Served, name: str, width: int, scheme: str) -> None:
-    first = visitor(browser, served)
-    # While a log is read for the first time its pages say so.
-    wait_until(lambda: (answer := first.goto(PAGES[name])) is not None and answer.status == 200)
     page = visitor(browser, served, width=width, scheme=scheme)
     found = complaints(page)
     hosts: set[str] = set()

@@ -17,6 +17,7 @@ from spark_queue.journal import record_blocks
 from spark_queue.journal.store import Store
 from spark_queue.views import queue_status
 from tests.source_tree import ROOT
+from tests.unit.dashboard.asking import asker_of
 from tests.unit.dashboard.dashboard_world import DashboardWorld
 
 #: Reads what the figures of the first page are made of.
@@ -35,6 +36,21 @@ def depth_of(follower: JournalFollower, queue: str = "BILLING") -> int:
     with follower.look() as look:
         assert look is not None
         return status.queue_status(look.state, queue, now_ms=look.now_ms).queue_depth
+
+
+def test_a_page_that_cannot_be_drawn_yet_is_loaded_again(tmp_path: Path) -> None:
+    world = DashboardWorld(tmp_path)
+    world.commit()
+    follower = JournalFollower("shop", world.journal.store)
+    visitor, again = asker_of([follower], allows_changes=True), '<meta http-equiv="refresh"'
+    early = visitor.get("/j/shop/queues/BILLING")
+    assert (early.status, "for the first time" in early.text, early.text.count(again)) == (503, True, 1)
+    # A form is not sent twice, and what does not exist does not appear.
+    sent = visitor.change("/j/shop/queues/BILLING/changes", {"verb": "purge", "of": "letters"})
+    assert (sent.status, again in sent.text) == (503, False)
+    assert again not in visitor.get("/j/none").text
+    follower.refresh()
+    assert visitor.get("/j/shop/queues/BILLING").status == 200
 
 
 def test_new_records_are_folded_and_old_ones_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
