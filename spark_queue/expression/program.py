@@ -149,8 +149,12 @@ class Program:
         longer = (rows.nbytes + len(rows) * self._written) * self._growth
         return longer + (rows.nbytes * self._steps if len(rows) > 1 else 0) > MEMORY_MOST_BYTES
 
+    def given(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the columns that it reads, each of its declared type; those of several files can be put together."""
+        return pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
+
     def _run(self, rows: pa.Table) -> pa.Table:
-        table = pa.table({name: _column(rows, name, kind) for name, kind in self._types.items()} or {"none": pa.nulls(len(rows))})
+        table = self.given(rows)
         # On a text that is no UTF-8 the engine ends, for all expressions; others than our publishers may have written the file.
         try:
             table.validate(full=True)

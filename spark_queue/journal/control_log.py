@@ -45,8 +45,8 @@ class DeltaControlLog:
         self._table: ControlTable | None = None
         self._epoch = 0
         self._next_record = 0
-        #: Cost of folding the log since the last snapshot, in records.
-        self.replay_cost = 0
+        #: Records since the last snapshot, with what enters by them, and those of them that replace definitions.
+        self._replayed = self._applied = 0
         #: Whether the outcome of a commit is unknown: then nothing may be written or answered any more.
         self._is_in_doubt = False
         #: Whether commits must survive power loss; the log says so itself, in `definitions_applied`.
@@ -80,7 +80,8 @@ class DeltaControlLog:
         if self.durable:
             # The last commit of a coordinator that died may not have reached the disk (PROTOCOL 6).
             self._store.sync([log_key(CONTROL, table.version)])
-        self.replay_cost = _replay_cost(tail.records)
+        self.forget_cost()
+        self._note_cost(tail.records)
         # Whoever made that commit may have died before publishers could learn of it; a snapshot may hold its records by now.
         self._announce(_definitions_of(self._store, table.head))
         return tail
@@ -107,8 +108,24 @@ class DeltaControlLog:
             files = stage_records(self._store, records)
             self._commit(files, epoch=epoch, at_ms=records[-1].at_ms, mark=Mark(writer=_WRITER, held_since=held_since))
         self._epoch, self._next_record = epoch, records[-1].record + 1
-        self.replay_cost += _replay_cost(records)
+        self._note_cost(records)
         self._announce(records)
+
+    def replay_cost(self, files: int) -> int:
+        """Return the cost of folding the log since the last snapshot, in records, where there are this many message files.
+
+        Other definitions may let messages of each of these into a queue, or rank them anew.
+        """
+        return self._replayed + self._applied * files
+
+    def forget_cost(self) -> None:
+        """Count anew: a snapshot is about to be taken."""
+        self._replayed = self._applied = 0
+
+    def _note_cost(self, records: Sequence[Record]) -> None:
+        entered = sum(count_rows(record.ranges) for record in records if record.kind == Kind.ENTERED)
+        self._replayed += len(records) + entered // MESSAGES_PER_RECORD
+        self._applied += sum(record.kind == Kind.DEFINITIONS_APPLIED for record in records)
 
     def flush(self, merge: Merge | None = None, *, epoch: int, at_ms: int) -> None:
         """Commit data files of all records that entries hold, and a merge of others, between two commits of records.
@@ -220,8 +237,3 @@ def _definitions_of(store: Store, head: LogEntry | None) -> list[Record]:
     added = [] if head is None else [RecordBlock.of_add(add) for add in head.adds if add.get("dataChange")]
     blocks = [block for block in added if block.holds_only(Kind.DEFINITIONS_APPLIED)]
     return [record for block in blocks for record in to_records_of(store, read_known(store, block))]
-
-
-def _replay_cost(records: Sequence[Record]) -> int:
-    entered = sum(count_rows(record.ranges) for record in records if record.kind == Kind.ENTERED)
-    return len(records) + entered // MESSAGES_PER_RECORD

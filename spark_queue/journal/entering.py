@@ -42,17 +42,36 @@ class PreparedTraits:
     def prepare(self, segments: Iterable[Segment], requests: Sequence[TraitRequest]) -> None:
         """Compute the traits of segments that are about to enter, and forget those prepared before."""
         self._requests, self._prepared = {each.queue.name: each for each in requests}, {}
-        for segment in segments if requests else ():
-            self._prepared[segment.path, segment.first] = self._source.traits(segment, requests)
+        segments = tuple(segments) if requests else ()
+        source = self._source.ahead(segments, requests)
+        for segment in segments:
+            self._prepared[segment.path, segment.first] = source.traits(segment, requests)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the traits of a segment; see `TraitSource`."""
         wanted = tuple(requests)
+        known = self._known(segment, wanted)
+        if known is None:
+            return self._source.traits(segment, wanted)
+        return {each.queue.name: known[each.queue.name] for each in wanted}
+
+    def ahead(self, segments: Iterable[Segment], requests: Iterable[TraitRequest]) -> PreparedTraits:
+        """Return a source that knows what was prepared, too; see `TraitSource`."""
+        wanted = tuple(requests)
+        unknown = (segment for segment in segments if self._known(segment, wanted) is None)
+        made = PreparedTraits(self._source.ahead(unknown, wanted))
+        made._requests, made._prepared = self._requests, self._prepared
+        return made
+
+    def _known(self, segment: Segment, wanted: Sequence[TraitRequest]) -> Mapping[str, EntryTraits] | None:
+        """Return what was prepared of a segment, where it answers these requests.
+
+        A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
+        """
         known = self._prepared.get((segment.path, segment.first))
-        # A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
         if known is not None and all(self._requests.get(each.queue.name) == replace(each, barriers=True) for each in wanted):
-            return {each.queue.name: known[each.queue.name] for each in wanted}
-        return self._source.traits(segment, wanted)
+            return known
+        return None
 
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None

@@ -68,6 +68,10 @@ class MessageFiles:
                     yield _read_groups(segment, file, groups, columns, start=start).slice(low, high - low)
                 start += count
 
+    def is_far(self, segment: Segment) -> bool:
+        """Return whether its file stands in an object store, where reading is waiting."""
+        return not of_segment(self._store, segment).store.is_local
+
     def check(self, segment: Segment) -> None:
         """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
         with opened(of_segment(self._store, segment), segment.path) as file:

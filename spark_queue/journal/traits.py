@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +14,11 @@ from pyroaring import BitMap64
 from spark_queue.core.bitmaps.ranges import from_array, to_array, to_bitmap
 from spark_queue.core.definitions.definition import QueueDefinition, is_pattern
 from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
-from spark_queue.errors import ConfigError, JournalError
 from spark_queue.expression import FILTER, Found, Wanted
-from spark_queue.journal.expressions import LETTER_COLUMNS, beside_letters, program, wanted_by_key, wanted_of
-from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles, fitting
+from spark_queue.journal.evaluation import Evaluation, EvaluationAhead, Question
+from spark_queue.journal.expressions import wanted_by_key, wanted_of
+from spark_queue.journal.message_file import MessageFiles, fitting
 from spark_queue.journal.store import Store
-
-if TYPE_CHECKING:
-    pass
 
 
 class FileTraits:
@@ -30,17 +27,29 @@ class FileTraits:
     def __init__(self, store: Store, files: MessageFiles | None = None) -> None:
         self._store = store
         self._files = files or MessageFiles(store)
+        self._evaluation = Evaluation(self._files)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the traits of `segment` for each of `requests`, by queue name."""
         with fitting(self._store, segment):
             return self._traits(segment, tuple(requests))
 
+    def ahead(self, segments: Iterable[Segment], requests: Iterable[TraitRequest]) -> FileTraits:
+        """Return a source that is about to be asked for the traits of many segments; see `TraitSource`."""
+        segments, requests = tuple(segments), tuple(requests)
+        if len(segments) < 2:
+            return self
+        made = FileTraits(self._store, self._files)
+        made._evaluation = EvaluationAhead(self._files, (each for segment in segments for each in _questions(segment, requests)))
+        return made
+
     def _traits(self, segment: Segment, requests: tuple[TraitRequest, ...]) -> Mapping[str, EntryTraits]:
         if segment.record < 0:
-            self._check_size(segment)
+            self._evaluation.check_size(segment)
         expires = self._expires(segment)
-        found = self._evaluate(segment, [each for each in requests if _taken_by_statistics(segment, each.queue) is not False])
+        found: dict[Wanted, Found] = {}
+        for question in _questions(segment, requests):
+            found |= self._evaluation.run(question)
         topics: _Topics | None = None
         traits: dict[str, EntryTraits] = {}
         for each in requests:
@@ -61,53 +70,15 @@ class FileTraits:
     ) -> BitMap64:
         """Return which of `rows` match a filter; see `TraitSource`."""
         wanted = Wanted(expression, FILTER)
-        told = None if letters is None else _Letters(letters)
+        parts = ((segment, rows & segment.rows) for segment in segments)
+        asked = [(Question(segment, (wanted,), columns), part) for segment, part in parts if part]
+        evaluation = EvaluationAhead(self._files, (question for question, _ in asked), letters)
         matching = BitMap64()
-        for segment in segments:
-            part = rows & to_bitmap([(segment.first, segment.until)])
-            if part:
-                with fitting(self._store, segment):
-                    found = self._run(segment, [wanted], columns, told)[wanted]
-                    matching |= part & _bitmap_of(found.values, segment.first)
+        for question, part in asked:
+            with fitting(self._store, question.segment):
+                found = evaluation.run(question)[wanted]
+                matching |= part & _bitmap_of(found.values, question.segment.first)
         return matching
-
-    def _evaluate(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[Wanted, Found]:
-        """Evaluate all expressions of several queues at once: each column is read once, and each part computed once."""
-        by_columns: dict[str, set[Wanted]] = {}
-        for each in requests:
-            by_columns.setdefault(each.queue.columns, set()).update(wanted_of(each))
-        found: dict[Wanted, Found] = {}
-        for columns, wanted in by_columns.items():
-            if wanted:
-                found |= self._run(segment, sorted(wanted), columns)
-        return found
-
-    def _run(
-        self, segment: Segment, wanted: Sequence[Wanted], columns: str, told: _Letters | None = None
-    ) -> Mapping[Wanted, Found]:
-        try:
-            asked = program(wanted, columns, of_letters=told is not None)
-        except ConfigError as refusal:
-            if len(wanted) > 1:
-                # Each was accepted by itself; together they are too long.
-                half = len(wanted) // 2
-                parts = (wanted[:half], wanted[half:])
-                return {each: found for part in parts for each, found in self._run(segment, part, columns, told).items()}
-            facts = {name: refusal.facts[name] for name in ("what", "text", "reason", "next_step")}
-            raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
-        names = [] if told is None else [field.name for field in LETTER_COLUMNS if field.name in asked.columns]
-        own = {} if told is None else {shown: name for name, shown in beside_letters(columns).items()}
-        stored = {own.get(name, name): name for name in asked.columns if name not in names}
-        # Part by part; where an expression needs no column, no file is read.
-        if not stored:
-            self._check_size(segment)
-        rows = self._files.pieces(segment, list(stored)) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
-        return asked.run_over(rows if told is None else told.beside(rows, segment, names, stored))
-
-    def _check_size(self, segment: Segment) -> None:
-        """Look into a file that is said to be large before something as large is made for it."""
-        if segment.row_count > PIECE_ROWS and not segment.merged:
-            self._files.check(segment)
 
     def _expires(self, segment: Segment) -> Mapping[int, BitMap64]:
         if segment.expires_null_count == segment.row_count:
@@ -117,36 +88,13 @@ class FileTraits:
         return _group_by_time(self._files.read(segment, ["expires_at"]).column("expires_at"), segment.first)
 
 
-class _Letters:
-    """Why dead letters died, as columns beside those of their messages."""
-
-    def __init__(self, letters: Letters) -> None:
-        bookmarks = [to_array(rows) for rows, _, _ in letters]
-        order = np.argsort(found := np.concatenate([np.empty(0, np.int64), *bookmarks]), kind="stable")
-        self._bookmarks = found[order]
-        # The first of the texts is that of messages that are no letters.
-        numbers = np.repeat(np.arange(1, len(letters) + 1), [len(each) for each in bookmarks])
-        self._numbers: NDArray[np.int64] = numbers[order]
-        self._texts = {
-            "reason": pa.array([None, *(reason for _, reason, _ in letters)], pa.string()),
-            "error": pa.array([None, *(error for _, _, error in letters)], pa.string()),
-        }
-
-    def beside(
-        self, pieces: Iterable[pa.Table], segment: Segment, names: list[str], shown: Mapping[str, str]
-    ) -> Iterator[pa.Table]:
-        """Yield pieces of stored columns by their names beside letters, and some columns of these."""
-        numbers = np.zeros(segment.row_count, dtype=np.int64)
-        low, high = np.searchsorted(self._bookmarks, [segment.first, segment.until])
-        numbers[self._bookmarks[low:high] - segment.first] = self._numbers[low:high]
-        first = 0
-        for piece in pieces:
-            of_piece = pa.array(numbers[first : first + len(piece)], pa.int64())
-            first += len(piece)
-            piece = piece.rename_columns([shown.get(name, name) for name in piece.column_names])
-            for name in names:
-                piece = piece.append_column(name, self._texts[name].take(of_piece))
-            yield piece
+def _questions(segment: Segment, requests: Iterable[TraitRequest]) -> Iterator[Question]:
+    """Yield all expressions of several queues together: each column is read once, and each part computed once."""
+    by_columns: dict[str, set[Wanted]] = {}
+    for each in requests:
+        if _taken_by_statistics(segment, each.queue) is not False:
+            by_columns.setdefault(each.queue.columns, set()).update(wanted_of(each))
+    yield from (Question(segment, tuple(sorted(wanted)), columns) for columns, wanted in by_columns.items() if wanted)
 
 
 class _Topics:

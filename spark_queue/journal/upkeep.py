@@ -149,8 +149,9 @@ class Upkeep:
             # A checkpoint has files of all records only right after they were written.
             table.forget_removed(before_ms=now_ms - REMOVED_KEPT_MS)
             yield partial(self._keep_control, table.as_entry(), table.blocks, epoch=epoch, now_ms=now_ms)
-        if self._control.replay_cost >= SNAPSHOT_RECORDS:
-            self._control.replay_cost = 0
+        files = sum(len(known.segments) for known in state.message_types.values())
+        if self._control.replay_cost(files) >= SNAPSHOT_RECORDS:
+            self._control.forget_cost()
             yield partial(self._take_snapshot, table.blocks)
 
     def _do(self, *, due: Sequence[Callable[[], None]]) -> None:

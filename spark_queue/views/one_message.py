@@ -77,7 +77,7 @@ def _touching(ranges: Any, bookmark: int) -> Mask:
     return mask
 
 
-class MessageTraits:
+class MessageTraits(TraitSource):
     """A trait source that reads one row, and knows no other message.
 
     Attributes

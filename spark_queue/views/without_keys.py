@@ -34,6 +34,10 @@ class TraitsWithoutKeys:
             each.queue.name: replace(found[each.queue.name], matches={text: BitMap64() for text in each.filters}) for each in wanted
         }
 
+    def ahead(self, segments: Iterable[Segment], requests: Iterable[TraitRequest]) -> TraitsWithoutKeys:
+        """Return such a source of the traits of many segments; see `TraitSource`."""
+        return TraitsWithoutKeys(self._source.ahead(segments, requests))
+
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:

@@ -26,7 +26,7 @@ LEASES = 60
 NOW_MS = 1_000_000
 
 
-class EverythingEnters:
+class EverythingEnters(TraitSource):
     """Facts of messages that all belong to every queue and never expire."""
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import from_array
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from tests.benchmarks.core import lease_s
 from tests.benchmarks.figure import Bench, Figure, median, spread
 from tests.benchmarks.journals import MANY_MESSAGES
@@ -25,7 +25,7 @@ KEYS = 1_000_000
 
 
 @dataclass(kw_only=True)
-class DrawnTraits:
+class DrawnTraits(TraitSource):
     """Facts of as many messages as there are bookmarks, drawn once; a segment's are its part of them."""
 
     rows: BitMap64

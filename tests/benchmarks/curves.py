@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.replies import Granted
 from tests.benchmarks.core import NOW_MS, engine_of
 from tests.benchmarks.figure import Bench, Figure, median, shown
@@ -29,7 +29,7 @@ _LEASES = 8
 
 
 @dataclass(kw_only=True)
-class _Facts:
+class _Facts(TraitSource):
     """Facts of messages that were never published."""
 
     rows: BitMap64

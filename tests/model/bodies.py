@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 
 Body = dict[str, Any]
 
@@ -25,7 +25,7 @@ QUESTIONS: dict[str, Callable[[Body], Any]] = {
 }
 
 
-class Files:
+class Files(TraitSource):
     """Traits of the bodies of a program, by the meaning that the model gives the texts; of a file that is gone, it knows none."""
 
     def __init__(self) -> None:

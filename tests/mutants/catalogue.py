@@ -7,6 +7,7 @@ from tests.mutants.core import CORE
 from tests.mutants.dashboard import DASHBOARD
 from tests.mutants.deciding import DECIDING
 from tests.mutants.escaped import ESCAPED
+from tests.mutants.evaluating import EVALUATING
 from tests.mutants.failing import FAILING
 from tests.mutants.failing_over import FAILING_OVER
 from tests.mutants.faults import FAULTS
@@ -44,6 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *FAILING,
     *BEGINNING,
     *KEEPING,
+    *EVALUATING,
     *LETTERS,
     *ORDERING,
     *INSTANCES,

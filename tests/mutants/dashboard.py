@@ -14,6 +14,10 @@ _SCRAPING = ("tests/unit/metrics/test_scraping.py",)
 
 DASHBOARD: tuple[Mutant, ...] = (
     Mutant(
+        "a page that cannot be drawn yet stays as it is",
+        'may_appear = status == 503 and request.method == "GET"', "may_appear = False", ("tests/unit/dashboard/test_following.py",),
+    ),
+    Mutant(
         "a form changes something without the token of its session",
         "        await self._pages.refuse_strange_form(request)\n", "", (*_CHANGES, *_FUZZED), within="_admitted",
     ),

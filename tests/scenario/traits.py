@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Letters, Segment, TraitRequest, TraitSource
 from tests.scenario.attributes import Attributes, fails, key_of, matches, priority_of
 
 
@@ -24,7 +24,7 @@ class PublishedMessage:
     sequence: int = 0
 
 
-class MemoryTraits:
+class MemoryTraits(TraitSource):
     """`core.segment.TraitSource` over messages that are kept by the path of their segment."""
 
     def __init__(self) -> None:

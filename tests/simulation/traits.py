@@ -8,7 +8,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from spark_queue.core.bitmaps.ranges import to_bitmap
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 
 
 def is_barrier(bookmark: int) -> bool:
@@ -21,7 +21,7 @@ def key_of(bookmark: int) -> int:
     return bookmark % 3
 
 
-class WholeSegments:
+class WholeSegments(TraitSource):
     """Every message enters every queue of its type."""
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:

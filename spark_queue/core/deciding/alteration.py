@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from itertools import chain
 
-from spark_queue.core.bitmaps.ranges import below, to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_ranges
 from spark_queue.core.commands import Apply
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import Definitions, QueueDefinition
 from spark_queue.core.definitions.keys import LOCAL, parse_timestamp_ms
-from spark_queue.core.message_files.segment import TraitRequest
 from spark_queue.core.records import DefinitionsApplied, Ranges
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
@@ -158,19 +156,15 @@ def past_barriers(state: JournalState, wanted: Definitions, starts: Mapping[str,
     found: dict[str, Ranges] = {}
     for name, start in starts.items():
         queue = wanted.queues[name]
-        known = state.message_types.get(queue.message_type)
         # The barriers of a replicated queue are recorded with its members (R129).
-        if queue.barrier is None or queue.underlying_topic is None or known is None or wanted.is_replicated(name):
+        is_new = queue.message_type not in state.message_types
+        if queue.barrier is None or queue.underlying_topic is None or is_new or wanted.is_replicated(name):
             continue
-        segments = [segment for segment in known.segments if segment.until > start and not segment.retired]
         try:
-            told = [state.find_barriers(segment, [TraitRequest(queue=queue)]).get(name, ()) for segment in segments]
+            found[name] = tuple(to_ranges(state.past_barriers(queue, start)))
         except JournalError as trouble:
             if trouble.code not in MESSAGE_FILE_CODES:
                 raise
-            continue
-        rows = to_bitmap(chain.from_iterable(told))
-        found[name] = tuple(to_ranges(rows - below(rows, start)))
     return found
 
 

@@ -17,6 +17,7 @@ from spark_queue.core.folds import (
     runs,
     subscriptions,
 )
+from spark_queue.core.folds.entering import EnteringAhead
 from spark_queue.core.records import Entered, EpochClaimed, JournalCreated, Kind, Named, Record, SetAside, Unread, refuse_unknown
 from spark_queue.core.state.faults import set_aside
 from spark_queue.core.state.journal_state import JournalState
@@ -61,7 +62,9 @@ _FOLDS: dict[str, Callable[[QueueLedger, Record], None]] = {
 def fold_all(state: JournalState, records: Sequence[Record]) -> None:
     """Apply a whole log, or the rest of one, in order."""
     state.foresee(records)
-    for record in records:
+    ahead = EnteringAhead(state, records)
+    for number, record in enumerate(records):
+        ahead.before(number)
         fold(state, record)
     state.foresee(())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from spark_queue.core.bitmaps.ranges import to_bitmap, to_ranges
+from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.folds.peers import pull_from_the_start, replicate
@@ -119,12 +119,9 @@ def _select_anew(state: JournalState, ledger: QueueLedger) -> None:
 def _enter_past(state: JournalState, ledgers: Collection[QueueLedger], barriers: Mapping[str, Ranges]) -> None:
     """Let the messages that were there before into queues that begin, with the barriers that were found then (R75)."""
     found = {name: to_bitmap(ranges) for name, ranges in barriers.items()}
-    for name, message_type in state.message_types.items():
+    for name in state.message_types:
         mine = [ledger for ledger in ledgers if ledger.definition.message_type == name and ledger.definition.underlying_topic]
-        for segment in message_type.segments if mine else ():
-            here = to_bitmap([(segment.first, segment.until)])
-            of_it = {queue: tuple(to_ranges(rows & here)) for queue, rows in found.items()}
-            state.enter(segment, [each for each in mine if each.definition.name not in state.troubles], barriers=of_it)
+        state.enter_past(name, mine, found)
 
 
 def _enter_told(state: JournalState, ledger: QueueLedger) -> None:

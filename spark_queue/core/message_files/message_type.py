@@ -82,7 +82,7 @@ class MessageTypeState:
         """Apply a record about message files; any other kind changes nothing."""
         match record.body:
             case Entered():
-                self.add(from_record(record, None if self.followed is None else self.followed.columns))
+                self.add(self.segment_by(record))
             case Followed() as followed:
                 self._follow(followed)
             case Passed() as passed:
@@ -115,6 +115,10 @@ class MessageTypeState:
     def _of_table(self, record: Record) -> None:
         assert self.followed is not None, "a record of a table follows the one that says which it is"
         self.followed.fold(record)
+
+    def segment_by(self, record: Record) -> Segment:
+        """Return the segment that an `entered` record lets enter next."""
+        return from_record(record, None if self.followed is None else self.followed.columns)
 
     def add(self, segment: Segment) -> None:
         """Add the next segment."""

@@ -276,6 +276,14 @@ class TraitSource(Protocol):
         """Return the traits of `segment` for each of `requests`, by queue name."""
         ...
 
+    def ahead(self, segments: Iterable[Segment], requests: Iterable[TraitRequest]) -> TraitSource:
+        """Return a source that is about to be asked for the traits of many segments, one after the other in this order.
+
+        It answers all that this one answers, and raises nothing before it is asked. Where reading costs little it is this one.
+        """
+        del segments, requests
+        return self
+
     def matches(
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap64
@@ -55,6 +55,8 @@ class JournalState:
         self.raises_faults = True
         #: Matches of new filters, by queue and filter, from before the record that says so until its fold.
         self._prepared: dict[tuple[str, str], BitMap64] = {}
+        #: Sources of the traits of segments that enter next, by message type, while a log is folded.
+        self._expected: dict[str, TraitSource] = {}
         #: Knowledge of the later part of the log that is being folded.
         self.foresight = Foresight()
         #: Replicated queues that were removed: put back, they go on from the state here of their messages.
@@ -133,6 +135,7 @@ class JournalState:
         others or retired since, and expressions may say something else by now.
         """
         self.foresight = Foresight(records, of=of)
+        self._expected.clear()
         self.raises_faults = False
         for ledger in (*self.queues.values(), *self.left.values()):
             ledger.retired = self.foresight.retired(ledger.definition.message_type)
@@ -156,9 +159,18 @@ class JournalState:
             return 0
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
 
-    def find_barriers(self, segment: Segment, requests: Iterable[TraitRequest] | None = None) -> dict[str, Ranges]:
+    def past_barriers(self, queue: QueueDefinition, start: int) -> BitMap64:
+        """Return which messages that are there already, from a bookmark on, are barriers of a queue that begins (R75)."""
+        known, request = self.message_types[queue.message_type], TraitRequest(queue=queue)
+        segments = self._standing_of(segment for segment in known.segments if segment.until > start)
+        source = self.traits.ahead(segments, [request])
+        found = (segment.present & source.traits(segment, [request])[queue.name].barriers for segment in segments)
+        rows = BitMap64.union(BitMap64(), *found)
+        return rows - below(rows, start)
+
+    def find_barriers(self, segment: Segment) -> dict[str, Ranges]:
         """Return which messages of a segment are barriers, by queue, for a record: it is decided once (R67, R75)."""
-        standing = self.trait_requests(self.entered_queues(segment.message_type)) if requests is None else requests
+        standing = self.trait_requests(self.entered_queues(segment.message_type))
         asked = [each for each in standing if each.queue.barrier is not None]
         segment = self.foresight.place(segment)
         traits = self.traits.traits(segment, asked) if asked else {}
@@ -190,14 +202,30 @@ class JournalState:
         A queue that is not among `barriers` finds its own by its expression: no record says yet whether that is so.
         """
         segment = self.foresight.place(segment)
-        if segment.retired:
+        if not segment.retired:
             # Nobody needs messages without records of their own.
-            return
+            self._enter(segment, ledgers, barriers, self._expected.get(segment.message_type, self.traits))
+
+    def expect(self, message_type: str, segments: Sequence[Segment], *, told: Container[str]) -> None:
+        """Note that these segments enter next, as far as nobody knows better; `told` are the queues with recorded barriers."""
+        placed = self._standing_of(segments)
+        self._expected[message_type] = self.traits.ahead(placed, self.trait_requests(self.entered_queues(message_type), told=told))
+
+    def enter_past(self, message_type: str, ledgers: Sequence[QueueLedger], barriers: Mapping[str, BitMap64]) -> None:
+        """Let all messages that were there before into queues of their type that begin, with these barriers."""
+        segments = self._standing_of(self.message_types[message_type].segments) if ledgers else []
+        source = self.traits.ahead(segments, self.trait_requests(ledgers, told=barriers))
+        for segment in segments:
+            of_it = {queue: tuple(to_ranges(rows & segment.rows)) for queue, rows in barriers.items()}
+            mine = [each for each in ledgers if each.definition.name not in self.troubles]
+            self._enter(segment, mine, of_it, source)
+
+    def _enter(self, segment: Segment, ledgers: Iterable[QueueLedger], barriers: Mapping[str, Ranges], source: TraitSource) -> None:
         wanted = {ledger.definition.name: ledger for ledger in ledgers if segment.until > ledger.start}
         if not wanted:
             return
         requests = self.trait_requests(wanted.values(), told=barriers)
-        for name, found in self._traits_of(segment, requests).items():
+        for name, found in self._traits_of(segment, requests, source).items():
             with self.guard(name):
                 traits = found.with_barriers(barriers[name]) if name in barriers else found
                 told = self._as_told(segment, wanted[name], traits).since(wanted[name].start)
@@ -214,17 +242,17 @@ class JournalState:
 
         `owner` is the first owner, None for barriers.
         """
-        for segment, here in self._standing(ledger, rows - ledger.entered):
-            for found in self._traits_of(segment, [ledger.trait_request(barriers=False)]).values():
-                # Its own filter may leave out messages that the origin has put in.
-                all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)
-                traits = all_of_it.among(here)
-                ledger.enter(replace(traits, barriers=traits.rows if owner is None else BitMap64()))
-                if owner is not None:
-                    ledger.give(traits.rows, term=0, owner=owner)
-                if segment.due_at_ms is not None:
-                    ledger.delay(traits.rows, segment.due_at_ms)
-                self.note_clashes([ledger], segment)
+        request = ledger.trait_request(barriers=False)
+        for segment, here, found in self._traits_standing(ledger, rows - ledger.entered, request):
+            # Its own filter may leave out messages that the origin has put in.
+            all_of_it = found if here.issubset(found.rows) else next(iter(self._traits_of_any(segment, ledger)), found)
+            traits = all_of_it.among(here)
+            ledger.enter(replace(traits, barriers=traits.rows if owner is None else BitMap64()))
+            if owner is not None:
+                ledger.give(traits.rows, term=0, owner=owner)
+            if segment.due_at_ms is not None:
+                ledger.delay(traits.rows, segment.due_at_ms)
+            self.note_clashes([ledger], segment)
 
     def give_to_first_owners(self, ledger: QueueLedger, rows: BitMap64) -> None:
         """Let messages of a replicated queue belong to whom they belong to at first (R102)."""
@@ -260,11 +288,14 @@ class JournalState:
         before = rows & ledger.entered
         standing = before - ledger.rows[State.REMOVED] - ledger.rows[State.DEAD]
         members, barriers = standing - ledger.barriers, standing & ledger.barriers
-        for segment, here in self._standing(ledger, rows - before):
-            for found in self._traits_of(segment, [ledger.trait_request()]).values():
-                members |= (found.rows & here) - found.barriers
-                barriers |= found.barriers & here
+        for _, here, found in self._traits_standing(ledger, rows - before, ledger.trait_request()):
+            members |= (found.rows & here) - found.barriers
+            barriers |= found.barriers & here
         return members, barriers
+
+    def _standing_of(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Return those of segments that are not retired, as they stand."""
+        return [placed for placed in map(self.foresight.place, segments) if not placed.retired]
 
     def _standing(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[tuple[Segment, BitMap64]]:
         """Yield the segments that hold some of `rows` from where a queue starts, as they stand, with those rows."""
@@ -301,22 +332,30 @@ class JournalState:
 
     def traits_of_any(self, ledger: QueueLedger, rows: BitMap64) -> Iterator[EntryTraits]:
         """Yield the traits of all messages of the files that hold `rows`, as if a queue had all that is published."""
-        for segment, _ in self._standing(ledger, rows):
-            yield from self._traits_of_any(segment, ledger)
+        return (found for _, _, found in self._traits_standing(ledger, rows, _request_of_any(ledger)))
 
     def _traits_of_any(self, segment: Segment, ledger: QueueLedger) -> Iterable[EntryTraits]:
-        takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
-        return self._traits_of(segment, [replace(ledger.trait_request(barriers=False), queue=takes_any)]).values()
+        return self._traits_of(segment, [_request_of_any(ledger)], self.traits).values()
 
-    def _traits_of(self, segment: Segment, requests: list[TraitRequest]) -> Mapping[str, EntryTraits]:
+    def _traits_standing(
+        self, ledger: QueueLedger, rows: BitMap64, request: TraitRequest
+    ) -> Iterator[tuple[Segment, BitMap64, EntryTraits]]:
+        """Yield the segments that hold some of `rows`, with those rows, and the traits of each segment's messages."""
+        standing = list(self._standing(ledger, rows))
+        source = self.traits.ahead([segment for segment, _ in standing], [request])
+        for segment, here in standing:
+            for found in self._traits_of(segment, [request], source).values():
+                yield segment, here, found
+
+    def _traits_of(self, segment: Segment, requests: list[TraitRequest], source: TraitSource) -> Mapping[str, EntryTraits]:
         """Return the traits for each queue, without those with unreadable messages: each of these is set aside."""
         try:
-            found = self.traits.traits(segment, requests)
+            found = source.traits(segment, requests)
             return found if segment.is_whole else {name: traits.among(segment.present) for name, traits in found.items()}
         except Exception as trouble:
             is_of_file = isinstance(trouble, JournalError) and trouble.code in MESSAGE_FILE_CODES
             if len(requests) > 1 and (is_of_file or not is_doubt(trouble)):
-                return {name: traits for each in requests for name, traits in self._traits_of(segment, [each]).items()}
+                return {name: traits for each in requests for name, traits in self._traits_of(segment, [each], source).items()}
             with self.guard(requests[0].queue.name):
                 if not isinstance(trouble, JournalError):
                     raise
@@ -373,9 +412,14 @@ class JournalState:
     def matching(self, ledger: QueueLedger, filter_sql: str, rows: BitMap64, letters: Letters | None = None) -> BitMap64:
         """Return which of `rows` of a queue match a filter, which of letters may ask more; see `TraitSource`."""
         queue = ledger.definition
-        placed = (self.foresight.place(segment) for segment in self.message_types[queue.message_type].segments)
-        segments = [segment for segment in placed if not segment.retired]
+        segments = self._standing_of(self.message_types[queue.message_type].segments)
         return self.traits.matches(segments, filter_sql, rows - ledger.retired, columns=queue.columns, letters=letters)
+
+
+def _request_of_any(ledger: QueueLedger) -> TraitRequest:
+    """Return the request for the traits of all messages of a type, whether they are in a queue or not."""
+    takes_any = replace(ledger.definition, filter=None, underlying_topic="^.*")
+    return replace(ledger.trait_request(barriers=False), queue=takes_any)
 
 
 def _note_clash(ledger: QueueLedger, segment: Segment) -> None:

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands, folds
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.engine import Engine
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.records import Kind
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.lifecycle import State
@@ -27,7 +27,7 @@ DEFINITIONS = {
 }
 
 
-class Files:
+class Files(TraitSource):
     """Traits by topic; where `gone`, queue ONLY_A's cannot be told."""
 
     def __init__(self, code: str | None) -> None:

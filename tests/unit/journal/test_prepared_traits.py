@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from spark_queue.core import commands
 from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.errors import JournalError
 from spark_queue.journal.entering import PreparedTraits
 from spark_queue.journal.store import messages_key
@@ -25,11 +25,16 @@ SEGMENT = Segment(
 )  # fmt: skip
 
 
-class Source:
+class Source(TraitSource):
     """Counts what it is asked."""
 
     def __init__(self) -> None:
         self.asked: list[TraitRequest] = []
+        self.ahead_of: list[Segment] = []
+
+    def ahead(self, segments: Iterable[Segment], requests: Iterable[TraitRequest]) -> Source:
+        self.ahead_of = list(segments)
+        return self
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         requests = tuple(requests)
@@ -69,6 +74,22 @@ def test_prepared_traits_answer_the_same_request_and_no_other() -> None:
     source.asked.clear()
     traits.traits(SEGMENT, [one])
     assert source.asked == [one]
+
+
+def test_what_is_prepared_is_not_read_again_with_what_is_asked_for_next() -> None:
+    """A file that is read inside a fold may have gone since."""
+    (queue,) = parsing.parse({"message_types": {"json": {"topics": ["A"]}}, "queues": {"A": {}}}).queues.values()
+    source, later, request = Source(), replace(SEGMENT, path="g", first=4, until=8), TraitRequest(queue=queue)
+    traits = PreparedTraits(source)
+    traits.prepare([SEGMENT], [request])
+    source.asked.clear()
+    ahead = traits.ahead([SEGMENT, later], [request])
+    assert source.ahead_of == [later]
+    assert list(ahead.traits(SEGMENT, [request])["A"].rows) == [0, 1, 2, 3]
+    assert source.asked == []
+    assert list(ahead.traits(later, [request])["A"].rows) == [4, 5, 6, 7]
+    traits.ahead([SEGMENT, later], [replace(request, filters=frozenset({"value = 'x'"}))])
+    assert source.ahead_of == [SEGMENT, later]
 
 
 @pytest.mark.parametrize("subscribed", ["before", "after"], ids=lambda when: f"subscribed {when} it entered")

@@ -299,9 +299,23 @@ def test_records_stand_in_entries_alone_for_seconds_only(disk: Disk, ahead_ms: i
 def test_messages_that_a_start_evaluates_anew_count_towards_the_next_snapshot(tmp_path: Path) -> None:
     control = DeltaControlLog(Disk(tmp_path / "journal").store)
     number = claim(control)
-    before = control.replay_cost
+    before = control.replay_cost(0)
     entered = replaced(
         left(number), kind=Kind.ENTERED, detail=ENTERED, message_type="order", ranges=((0, 3 * MESSAGES_PER_RECORD),)
     )
     control.append([entered, left(number + 1)], epoch=1)
-    assert control.replay_cost == before + 2 + 3
+    assert control.replay_cost(0) == before + 2 + 3
+
+
+def test_files_that_a_start_evaluates_by_new_definitions_count_towards_the_next_snapshot(tmp_path: Path) -> None:
+    control = DeltaControlLog(Disk(tmp_path / "journal").store)
+    number = claim(control)
+    control.forget_cost()
+    control.append([left(number)], epoch=1)
+    assert control.replay_cost(15_000) == 1
+    applied = replaced(left(number + 1), kind=Kind.DEFINITIONS_APPLIED, detail={"definitions": {}, "resets": {}})
+    control.append([applied], epoch=1)
+    assert control.replay_cost(15_000) == 2 + 15_000
+    # One that opens the log counts those that it finds: the first definitions are among them.
+    control.load()
+    assert control.replay_cost(15_000) == number + 2 + 2 * 15_000

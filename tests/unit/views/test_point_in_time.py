@@ -11,7 +11,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_queue.core import commands, folds
-from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
+from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.log_history import LogHistory
 from spark_queue.errors import ConfigError
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> ViewsWorld:
     return ViewsWorld(tmp_path)
 
 
-class Unread:
+class Unread(TraitSource):
     """Traits of files that nobody needs to read."""
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
