@@ -53,12 +53,12 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(("victim", "point"), list(pairs()))
 def test_a_kill_at_a_named_point_loses_and_doubles_nothing(drill: Drill, victim: str, point: str) -> None:
-    driver, grants = drill.consumer.driver, len(drill.history("granted"))
-    drill.gates.close(point)
+    driver, granted = drill.consumer.driver, drill.history("granted")
+    drill.gates.close(point, after_lease=granted[-1]["lease"])
     if point != BEFORE_GRANT:
         drill.publish()
     came = drill.wait_for(point)
-    check_where(drill, point, grants)
+    check_where(drill, point, len(granted))
     below = drill.consumer.processes()
     drill.kill(victim, came)
     drill.gates.open(point)

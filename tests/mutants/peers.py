@@ -20,6 +20,10 @@ _FITTING_TESTS = (
 
 PEERS = (
     Mutant(
+        "a peer's torn checkpoint keeps others from its log", "control_table.read(store, get=get, repairs=False)",
+        "control_table.read(store, get=get)", ("tests/unit/replication/test_hostile_stores.py",),
+    ),
+    Mutant(
         "the kind of a newer record stands in the log as it is",
         "of kind {str(kind)[:50]!r}", "of kind '{kind}'", (f"{_JOURNALS}::test_what_a_peer_calls_a_kind_forges_no_line_of_a_log",),
     ),

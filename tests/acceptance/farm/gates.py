@@ -47,14 +47,23 @@ class Gates:
 
     folder: Path
 
-    def close(self, point: str) -> None:
-        """Make the next who comes to a point wait there."""
+    def close(self, point: str, *, after_lease: int = 0) -> None:
+        """Make the next who comes to a point wait there; to `COMMITTED`, with a later lease than this one."""
         self._reached(point).unlink(missing_ok=True)
-        self._closed(point).touch()
+        partial = self.folder / f"{point}.closing"
+        partial.write_text(str(after_lease))
+        partial.rename(self._closed(point))
 
     def open(self, point: str) -> None:
         """Let pass who waits at a point."""
         self._closed(point).unlink(missing_ok=True)
+
+    def is_closed_after(self, point: str, lease: int) -> bool:
+        """Return whether a gate is closed to a lease; the batch before may be committed while the gate is closed."""
+        try:
+            return int(self._closed(point).read_text()) < lease
+        except FileNotFoundError:
+            return False
 
     def who_came_to(self, point: str) -> int | None:
         """Return the id of the process that came to a closed gate, if one did."""
@@ -102,7 +111,7 @@ class _GatedStream(QueueStreamReader):
         self._newest: dict[str, Any] | None = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name.
-        if self._newest == start:
+        if self._newest == start and self._gates.is_closed_after(COMMITTED, start["lease"]):
             self._gates.stop_at(COMMITTED)
         self._gates.note(BEFORE_GRANT)
         latest = super().latestOffset(start, limit)

@@ -170,6 +170,15 @@ def test_what_is_no_file_of_a_peer_or_would_keep_whoever_opens_it_is_refused(att
     attack.heal()
 
 
+@pytest.mark.parametrize("left_bytes", [0, 700])
+def test_a_checkpoint_that_a_power_loss_has_torn_is_read_around(attack: Attack, left_bytes: int) -> None:
+    """The coordinator there sets it aside when it comes back; nobody else may repair that log, and it is whole without it."""
+    os.truncate(_checkpoint(attack), left_bytes)
+    attack.pull(None)
+    attack.go_on()
+    assert attack.here.told() == attack.unharmed
+
+
 def test_a_beacon_in_a_pipe_is_none(tmp_path: Path) -> None:
     pipe(tmp_path / BEACON_KEY)
     assert read_beacon(Store(str(tmp_path))) is None
