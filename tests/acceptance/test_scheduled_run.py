@@ -29,12 +29,13 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     subprocess.run([sys.executable, "-m", "spark_queue.cli", "stop", str(tmp_path / "shop")], check=True, stdout=subprocess.DEVNULL)
 
 
-def run(journal: Journal) -> tuple[int, str]:
-    """Run the program, and give its exit code and its last line."""
+def run(journal: Journal) -> tuple[int, str, int, int]:
+    """Run the program; returns its exit code, its last line, and how many messages are acknowledged by now, and left."""
     folder = Path(journal.path).parent
     done = pages.run_example("drain", journal.path, str(folder / "checkpoint"), folder=folder)
     assert done.returncode in (0, 3), done.stderr
-    return done.returncode, done.stdout.splitlines()[-1]
+    status = journal.queue("WORK").status()
+    return done.returncode, done.stdout.splitlines()[-1], status.acknowledged, status.queue_depth
 
 
 def prove(journal: Journal) -> subprocess.CompletedProcess[str]:
@@ -48,8 +49,8 @@ def prove(journal: Journal) -> subprocess.CompletedProcess[str]:
 def test_a_run_ends_with_0_when_all_is_done_and_with_3_when_something_is_left(journal: Journal) -> None:
     assert prove(journal).returncode == 4
     journal.publish([{"item": "lamp", "quantity": 1}] * 3, topic="ORDERS")
-    assert run(journal) == (0, "3 acknowledged, 0 left, alarm: None")
+    assert run(journal) == (0, "Queue 'WORK': all is well.", 3, 0)
     proven = prove(journal)
     assert (proven.returncode, "it was proven before" in proven.stdout) == (0, True)
     journal.publish([{"item": "lamp", "quantity": 1}, {"item": "none", "quantity": 0}], topic="ORDERS")
-    assert run(journal) == (3, "4 acknowledged, 1 left, alarm: None")
+    assert run(journal) == (3, "Left in the queue: 1.", 4, 1)
