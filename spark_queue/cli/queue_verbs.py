@@ -128,7 +128,7 @@ def purge(
     """Remove all messages that are not leased, for good and without dead letters."""
     done = target.journal.queue(queue).purge(where, dry_run=dry_run)
     if dry_run:
-        text = f"Queue '{queue}': {done.purged:,} messages would be purged, {done.leased:,} are leased. Nothing was changed."
+        text = f"Queue '{queue}': {done.purged:,} message(s) would be purged, {done.leased:,} are leased. Nothing was changed."
     else:
         text = f"Queue '{queue}': {done.purged:,} message(s) were purged, {done.leased:,} are leased and stay."
     target.show({"queue": queue, **_marked(_counts(done), dry_run=dry_run)}, text)

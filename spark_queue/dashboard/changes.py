@@ -125,12 +125,12 @@ class ChangeRequest:
             return 1, f"Queue '{self.queue}' would grant again, also to subscriptions that an alarm has paused."
         if self.verb == "redrive":
             would = queue.redrive(self.where, bookmarks=self.rows, dry_run=True)
-            told = f"{would.redriven:,} dead letters would go back to queue '{self.queue}'."
-            return would.redriven, told + (f" {would.skipped:,} are leased or settled, and stay." if would.skipped else "")
+            told = f"{would.redriven:,} dead letter(s) would go back to queue '{self.queue}'."
+            return would.redriven, counted(told) + (f" {would.skipped:,} are leased or settled, and stay." if would.skipped else "")
         if self.verb == "purge":
             purged = queue.purge(self.where, dry_run=True)
-            told = f"{purged.purged:,} messages would be purged from queue '{self.queue}', for good and without dead letters."
-            return purged.purged, told + (f" {purged.leased:,} are leased, and stay." if purged.leased else "")
+            told = f"{purged.purged:,} message(s) would be purged from queue '{self.queue}', for good and without dead letters."
+            return purged.purged, counted(told) + (f" {purged.leased:,} are leased, and stay." if purged.leased else "")
         settled = self._settle(journal, self.rows, dry_run=True)
         return _changed(settled), f"Of queue '{self.queue}' {_told(settled) or 'nothing would be changed'}."
 
@@ -146,7 +146,7 @@ class ChangeRequest:
             done = journal.queue(self.queue).redrive(
                 self.where, bookmarks=self.rows, per_second=self.per_second, on_progress=on_progress
             )
-            return f"{done.redriven:,} dead letters are back in queue '{self.queue}', {done.skipped:,} were skipped."
+            return counted(f"{done.redriven:,} dead letter(s) are back in queue '{self.queue}', {done.skipped:,} were skipped.")
         if self.verb == "purge":
             purged = journal.queue(self.queue).purge(self.where)
             return counted(

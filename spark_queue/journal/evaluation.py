@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -116,10 +116,11 @@ class EvaluationAhead(Evaluation):
 
     def _run_from(self, alike: Sequence[Question], place: int) -> None:
         """Evaluate as many files from a place on as are enough for one query."""
-        asked = self._program(alike[place])
-        near = alike[place : place + TOGETHER_ROWS]
-        # What is in one file is read once, one after the other.
-        waits = self.files.is_far(near[0].segment) and not any(each.segment.merged for each in near)
+        asked, first = self._program(alike[place]), alike[place].segment
+        # What stands in one merged file is read once, for one after the other.
+        waits = self.files.is_far(first) and not first.merged
+        next_ones = islice(alike, place, place + TOGETHER_ROWS)
+        near = list(takewhile(lambda each: each.segment.merged == first.merged, next_ones))
         tables: list[pa.Table] = []
         counts: list[int] = []
         rows = size_bytes = 0
@@ -134,8 +135,8 @@ class EvaluationAhead(Evaluation):
                 break
         if len(counts) > 1:
             values = asked.run(pa.concat_tables(tables))
-            for each, (first, until) in zip(near, pairwise(accumulate(counts, initial=0)), strict=False):
-                part = slice(first, until)
+            for each, ends in zip(near, pairwise(accumulate(counts, initial=0)), strict=False):
+                part = slice(*ends)
                 self._found[_key(each)] = {wanted: Found(*(array[part] for array in found)) for wanted, found in values.items()}
 
     def _small(self, question: Question, asked: Program) -> list[pa.Table] | None:

@@ -29,14 +29,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep-results", action="store_true", help="leave RESULTS.md as it is")
     given = parser.parse_args(arguments)
     figures: list[Figure] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="spark_queue-bench-", dir=_scratch()) as place:
         _stay_inside(Path(place))
         for name in given.only or BENCHMARKS:
-            figures += _run(name, Path(place) / name, given.runs)
+            try:
+                figures += _run(name, Path(place) / name, given.runs)
+            except Exception:  # noqa: BLE001 - an hour of figures of others must not be lost.
+                console.print_exception()
+                failed.append(name)
     Console().print(report.table(figures))
     if not given.keep_results:
         report.store(figures, command=" ".join(["make bench" if not arguments else "python -m tests.benchmarks", *arguments]))
-    return 0 if all(figure.holds is not False for figure in figures) else 1
+    if failed:
+        console.print(f"Not measured, since something raised: {', '.join(failed)}.")
+    return 0 if not failed and all(figure.holds is not False for figure in figures) else 1
 
 
 def _run(name: str, place: Path, runs: int) -> list[Figure]:

@@ -23,6 +23,7 @@ from spark_queue.clock import SystemClock
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import to_record
 from spark_queue.core.records import Kind, Record, Removal, Return
+from spark_queue.dashboard.journal_page import PAGE_QUEUES
 from spark_queue.following.follower import LOOK_S
 from spark_queue.journal import snapshot
 from spark_queue.journal.control_log import DeltaControlLog
@@ -210,13 +211,13 @@ def browsing(store: Store) -> Iterator[Browser]:
 
 
 def is_whole(page: str) -> bool:
-    """Return whether an overview shows the figures of every queue."""
-    return page.count(f'class="num">{WAITING:,}</td>') >= QUEUES
+    """Return whether an overview shows the figures of every queue for which it has room."""
+    return page.count(f'class="num">{WAITING:,}</td>') >= min(QUEUES, PAGE_QUEUES)
 
 
 def has_charts(page: str) -> bool:
-    """Return whether an overview shows a chart of every queue."""
-    return page.count('class="spark"') == QUEUES
+    """Return whether an overview shows a chart of every queue for which it has room."""
+    return page.count('class="spark"') == min(QUEUES, PAGE_QUEUES)
 
 
 def measure(bench: Bench) -> Iterator[Figure]:

@@ -12,7 +12,7 @@ EVALUATING = (
     Mutant(
         "each small file of many gets the values of the first of them",
         "{wanted: Found(*(array[part] for array in found)) for",
-        "{wanted: Found(*(array[: until - first] for array in found)) for",
+        "{wanted: Found(*(array[: len(array[part])] for array in found)) for",
         _TOGETHER,
     ),
     Mutant(
