@@ -255,19 +255,19 @@ class _Site:
 
     async def failed(self, request: Request, failure: HTTPException) -> Response:
         text = "There is no such page." if failure.status_code == 404 else failure.detail
-        return self._told(request, text, failure.status_code)
+        return self._error_page(request, text, failure.status_code)
 
     async def refused(self, request: Request, refusal: SparkQueueError) -> Response:
-        return self._told(request, str(refusal), 400)
+        return self._error_page(request, str(refusal), 400)
 
     async def left(self, _: Request, __: ClientDisconnect) -> Response:
         return Response(status_code=400)
 
     async def broken(self, request: Request, _: Exception) -> Response:
         text = "This page failed. The dashboard's log has the reason; other pages work."
-        return self._told(request, text, 500)
+        return self._error_page(request, text, 500)
 
-    def _told(self, request: Request, text: str, status: int) -> Response:
+    def _error_page(self, request: Request, text: str, status: int) -> Response:
         # What cannot be read yet is asked for again; a form is not sent twice.
         may_appear = status == 503 and request.method == "GET"
         return self._pages.render(request, "error.html", text=text, may_appear=may_appear, status_code=status)

@@ -134,17 +134,17 @@ def held_by(entry: LogEntry) -> list[RecordBlock]:
     return [RecordBlock.of_rows(rows)] if rows else []
 
 
-def read(store: Store, *, get: Callable[[str], bytes | None] | None = None, repairs: bool = True) -> ControlTable | None:
+def read(store: Store, *, get: Callable[[str], bytes | None] | None = None, skips_torn: bool = False) -> ControlTable | None:
     """Read the log to its end; None where there is none, and OddLogError where it is not whole.
 
-    `get` reads an object, where that is not to be done by the store alone. A reader that never `repairs` the log reads around a
-    newest checkpoint that a power loss has torn.
+    `get` reads an object, where that is not to be done by the store alone. With `skips_torn` a newest checkpoint that a power loss
+    has torn is left out, for readers that may not repair the log.
     """
     if not _has_log(store):
         return None
     get, missing, newest, table = get or store.read, 0, -1, ControlTable()
     for _ in range(_LOOKS):
-        checkpoint, newest = _found(store, get, repairs=repairs)
+        checkpoint, newest = _found(store, get, skips_torn=skips_torn)
         if checkpoint is None and newest < 0:
             return None
         table = ControlTable() if checkpoint is None else _begun(store, checkpoint, get)
@@ -194,7 +194,7 @@ def _has_log(store: Store) -> bool:
     return not store.is_local or os.path.lexists(store.uri(CONTROL_LOG))
 
 
-def _found(store: Store, get: Callable[[str], bytes | None], *, repairs: bool = True) -> tuple[str | None, int]:
+def _found(store: Store, get: Callable[[str], bytes | None], *, skips_torn: bool = False) -> tuple[str | None, int]:
     """Return the key of the newest checkpoint, and the newest version that has an entry; None and -1 where there is none."""
     hint = last_checkpoint(store, CONTROL).version
     keys = [each.key for each in store.list(CONTROL_LOG, after=log_key(CONTROL, hint - 1))] if hint > 0 else []
@@ -204,7 +204,7 @@ def _found(store: Store, get: Callable[[str], bytes | None], *, repairs: bool = 
     newest = max((version_of(key) for key in keys if is_entry(key)), default=-1)
     checkpoints = [key for key in keys if is_checkpoint(key)]
     # One that was torn with the commit that it is of goes when its version is written again.
-    while checkpoints and (not repairs or version_of(checkpoints[-1]) > newest) and not is_whole_checkpoint(get(checkpoints[-1])):
+    while checkpoints and (skips_torn or version_of(checkpoints[-1]) > newest) and not is_whole_checkpoint(get(checkpoints[-1])):
         checkpoints.pop()
     return checkpoints[-1] if checkpoints else None, newest
 

@@ -64,7 +64,7 @@ class PreparedTraits:
         return made
 
     def _known(self, segment: Segment, wanted: Sequence[TraitRequest]) -> Mapping[str, EntryTraits] | None:
-        """Return what was prepared of a segment, where it answers these requests.
+        """Return the prepared traits of a segment, where they answer these requests.
 
         A queue that was altered since asks for something else; barriers that nobody asks for are no harm.
         """

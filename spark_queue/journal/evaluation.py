@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, islice, pairwise, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +16,8 @@ from spark_queue.core.message_files.segment import Letters, Segment
 from spark_queue.errors import ConfigError, JournalError
 from spark_queue.expression import Found, Wanted
 from spark_queue.journal.expressions import LETTER_COLUMNS, beside_letters, program
-from spark_queue.journal.message_file import PIECE_ROWS, MessageFiles
+from spark_queue.journal.message_file import MessageFiles
+from spark_queue.journal.opening import AHEAD_FILES
 from spark_queue.journal.read_ahead import read_ahead
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ SMALL_FILE_ROWS = 1_024
 #: Rows and bytes of small files from which on they are enough for one query.
 TOGETHER_ROWS = 8_192
 TOGETHER_BYTES = 32 * 1024 * 1024
-
-#: Small files of an object store that are read at once.
-AT_ONCE = 16
 
 #: The path of a segment's file, its first bookmark, and the columns.
 _Key: TypeAlias = tuple[str, int, str]
@@ -48,7 +46,7 @@ class Evaluation:
     """Evaluates expressions over one segment at a time; with `letters` these may ask why dead letters died."""
 
     def __init__(self, files: MessageFiles, letters: Letters | None = None) -> None:
-        self.files = files
+        self._files = files
         self._letters = None if letters is None else _LetterColumns(letters)
 
     def run(self, question: Question) -> Mapping[Wanted, Found]:
@@ -66,11 +64,6 @@ class Evaluation:
             raise JournalError("EXPRESSION_UNUSABLE", message_type=segment.message_type, **facts) from refusal
         return asked.run_over(self._pieces(segment, columns, asked))
 
-    def check_size(self, segment: Segment) -> None:
-        """Look into a file that is said to be large before something as large is made for it."""
-        if segment.row_count > PIECE_ROWS and not segment.merged:
-            self.files.check(segment)
-
     def _program(self, question: Question) -> Program:
         return program(question.wanted, question.columns, of_letters=self._letters is not None)
 
@@ -81,8 +74,8 @@ class Evaluation:
         own = {} if letters is None else {shown: name for name, shown in beside_letters(columns).items()}
         stored = {own.get(name, name): name for name in asked.columns if name not in names}
         if not stored:
-            self.check_size(segment)
-        rows = self.files.pieces(segment, list(stored)) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
+            self._files.check_size(segment)
+        rows = self._files.pieces(segment, list(stored)) if stored else [pa.table({"row": pa.nulls(segment.row_count)})]
         return rows if letters is None else letters.beside(rows, segment, names, stored)
 
 
@@ -91,9 +84,9 @@ class EvaluationAhead(Evaluation):
 
     def __init__(self, files: MessageFiles, questions: Iterable[Question], letters: Letters | None = None) -> None:
         super().__init__(files, letters)
-        #: Where each question stands among those that one program answers, until it is evaluated with others or alone.
+        #: The place of each question among those that one program answers, until it is evaluated with others or alone.
         self._places: dict[_Key, tuple[list[Question], int]] = {}
-        #: What was found for questions that come next.
+        #: Values for questions that come next.
         self._found: dict[_Key, Mapping[Wanted, Found]] = {}
         alike: dict[tuple[tuple[Wanted, ...], str], list[Question]] = {}
         for each in questions:
@@ -106,7 +99,7 @@ class EvaluationAhead(Evaluation):
         """Return the values of each expression."""
         key = _key(question)
         if key in self._places:
-            # Whatever this raises, the file of which it is so raises it again by itself.
+            # A failure is that of some file, which fails again when it is evaluated alone.
             with suppress(Exception):
                 self._run_from(*self._places[key])
         found = self._found.pop(key, {})
@@ -117,27 +110,28 @@ class EvaluationAhead(Evaluation):
     def _run_from(self, alike: Sequence[Question], place: int) -> None:
         """Evaluate as many files from a place on as are enough for one query."""
         asked, first = self._program(alike[place]), alike[place].segment
+        following = map(alike.__getitem__, range(place, len(alike)))
+        near = takewhile(lambda each: each.segment.merged == first.merged, following)
         # What stands in one merged file is read once, for one after the other.
-        waits = self.files.is_far(first) and not first.merged
-        next_ones = islice(alike, place, place + TOGETHER_ROWS)
-        near = list(takewhile(lambda each: each.segment.merged == first.merged, next_ones))
+        at_once = AHEAD_FILES if self._files.is_far(first) and not first.merged else 1
+        taken: list[tuple[_Key, int]] = []
         tables: list[pa.Table] = []
-        counts: list[int] = []
         rows = size_bytes = 0
-        for pieces in read_ahead(lambda each: self._small(each, asked), near, at_once=AT_ONCE if waits else 1):
-            self._places.pop(_key(near[len(counts)]), None)
+        for key, pieces in read_ahead(lambda each: (_key(each), self._small(each, asked)), near, at_once=at_once):
+            self._places.pop(key, None)
             if pieces is None:
                 break
+            taken.append((key, sum(map(len, pieces))))
             tables += pieces
-            counts.append(sum(map(len, pieces)))
-            rows, size_bytes = rows + counts[-1], size_bytes + sum(piece.nbytes for piece in pieces)
+            rows, size_bytes = rows + taken[-1][1], size_bytes + sum(piece.nbytes for piece in pieces)
             if rows >= TOGETHER_ROWS or size_bytes >= TOGETHER_BYTES:
                 break
-        if len(counts) > 1:
-            values = asked.run(pa.concat_tables(tables))
-            for each, ends in zip(near, pairwise(accumulate(counts, initial=0)), strict=False):
-                part = slice(*ends)
-                self._found[_key(each)] = {wanted: Found(*(array[part] for array in found)) for wanted, found in values.items()}
+        if len(taken) > 1:
+            values, first_row = asked.run(pa.concat_tables(tables)), 0
+            for key, count in taken:
+                part = slice(first_row, first_row + count)
+                self._found[key] = {wanted: Found(*(array[part] for array in found)) for wanted, found in values.items()}
+                first_row += count
 
     def _small(self, question: Question, asked: Program) -> list[pa.Table] | None:
         """Return the columns of a file that a program needs; None where they are too large, or cannot be read."""

@@ -72,8 +72,13 @@ class MessageFiles:
         """Return whether its file stands in an object store, where reading is waiting."""
         return not of_segment(self._store, segment).store.is_local
 
-    def check(self, segment: Segment) -> None:
-        """Look whether a file of its own has as many rows as it should; raises what `pieces` raises."""
+    def check_size(self, segment: Segment) -> None:
+        """Look into a file of its own that is said to be large before something as large is made for it.
+
+        It raises what `pieces` raises.
+        """
+        if segment.row_count <= PIECE_ROWS or segment.merged:
+            return
         with opened(of_segment(self._store, segment), segment.path) as file:
             self._check(segment, file)
 

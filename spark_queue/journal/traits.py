@@ -45,7 +45,7 @@ class FileTraits:
 
     def _traits(self, segment: Segment, requests: tuple[TraitRequest, ...]) -> Mapping[str, EntryTraits]:
         if segment.record < 0:
-            self._evaluation.check_size(segment)
+            self._files.check_size(segment)
         expires = self._expires(segment)
         found: dict[Wanted, Found] = {}
         for question in _questions(segment, requests):

@@ -274,7 +274,7 @@ def read_table(store: Store, peer: str) -> ControlTable:
         return store.read(key)
 
     try:
-        table = control_table.read(store, get=get, repairs=False)
+        table = control_table.read(store, get=get, skips_torn=True)
     except OddLogError as odd:
         raise refused(peer, odd.what, store.reason(odd)) from None
     if table is None:

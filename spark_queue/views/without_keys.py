@@ -42,7 +42,12 @@ class TraitsWithoutKeys:
         self, segments: Iterable[Segment], expression: str, rows: BitMap64, *, columns: str, letters: Letters | None = None
     ) -> BitMap64:
         """Return those of `rows` that match a filter, as far as files can be read; see `TraitSource`."""
-        matching = BitMap64()
+        segments, matching = tuple(segments), BitMap64()
+        try:
+            return self._source.matches(segments, expression, rows, columns=columns, letters=letters)
+        except JournalError as trouble:
+            if trouble.code not in MESSAGE_FILE_CODES:
+                raise
         for segment in segments:
             try:
                 matching |= self._source.matches([segment], expression, rows, columns=columns, letters=letters)

@@ -39,6 +39,8 @@ from tests.benchmarks.journals import SUBSCRIPTION, counted
 from tests.records import record_of
 
 QUEUES = 100
+#: Queues for which the overview has room.
+SHOWN_QUEUES = min(QUEUES, PAGE_QUEUES)
 #: Messages of each queue that wait, and those that were done before.
 WAITING = 10_000
 LEASES = 200
@@ -211,13 +213,13 @@ def browsing(store: Store) -> Iterator[Browser]:
 
 
 def is_whole(page: str) -> bool:
-    """Return whether an overview shows the figures of every queue for which it has room."""
-    return page.count(f'class="num">{WAITING:,}</td>') >= min(QUEUES, PAGE_QUEUES)
+    """Return whether an overview shows the figures of each queue for which it has room."""
+    return page.count(f'class="num">{WAITING:,}</td>') >= SHOWN_QUEUES
 
 
 def has_charts(page: str) -> bool:
-    """Return whether an overview shows a chart of every queue for which it has room."""
-    return page.count('class="spark"') == min(QUEUES, PAGE_QUEUES)
+    """Return whether an overview shows a chart of each queue for which it has room."""
+    return page.count('class="spark"') == SHOWN_QUEUES
 
 
 def measure(bench: Bench) -> Iterator[Figure]:

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import termios
 from contextlib import chdir
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,10 +28,9 @@ from tests.acceptance.served_page import Served, visitor
 from tests.source_tree import ROOT
 from tests.unit.dashboard.dashboard_world import busy_world
 from tests.unit.dashboard.finding import chromium
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 #: Where they are kept, and the text that each shows, by its name.
 PICTURES = ROOT / "docs" / "pictures"
@@ -52,6 +50,9 @@ VERBS = {"status": ("status", "shop"), "explain": ("explain", "shop", "BILLING",
 #: Width of the terminal, in characters.
 COLUMNS = 160
 
+#: Where its history begins: ages have two digits of seconds, however fast a machine draws, and columns one width.
+_HOURS = 3 + 20 / 3600
+
 #: The parts of a page that do not change with time: headings, terms, columns, buttons.
 _OUTLINE = "h1, h2, th, dt, button"
 
@@ -61,17 +62,11 @@ def draw_pages(browser: Browser, served: Served, letter: int, folder: Path) -> d
     found = {}
     for name, path in PAGES.items():
         page = visitor(browser, served)
-        wait_until(partial(_is_whole, page, path.format(letter=letter)))
+        page.goto(path.format(letter=letter))
         page.screenshot(path=folder / f"{name}.png", full_page=True)
         found[name] = plain(" ".join(page.locator(_OUTLINE).all_inner_texts()))
         page.context.close()
     return found
-
-
-def _is_whole(page: Page, path: str) -> bool:
-    """Go to a page, and tell whether it has figures: while a log is read for the first time its pages say so instead."""
-    answer = page.goto(path)
-    return answer is not None and answer.status == 200 and page.get_by_text("BILLING").count() > 0
 
 
 def draw_verbs(letter: int, folder: Path) -> dict[str, str]:
@@ -127,7 +122,7 @@ def draw(browser: Browser, folder: Path) -> dict[str, str]:
     """Draw all pictures into a folder, and return the text that each shows."""
     # The pictures name the journal as somebody would who is in its directory.
     with tempfile.TemporaryDirectory() as place, chdir(place):
-        world = busy_world(Path())
+        world = busy_world(Path(), hours=_HOURS)
         letter = min(row for each in world.engine.state.ledger("BILLING").dead_letters for row in each.rows)
         served = Served(world, minute=180, is_alone=True)
         try:

@@ -41,7 +41,7 @@ EVALUATING = (
     ),
     Mutant(
         "what cannot be evaluated together is tried together for each file",
-        "            self._places.pop(_key(near[len(counts)]), None)\n",
+        "            self._places.pop(key, None)\n",
         "",
         _TOGETHER,
     ),

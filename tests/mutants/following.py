@@ -14,8 +14,8 @@ _SHOWN = ("tests/integration/test_following_shown.py::test_explain_reads_the_row
 FOLLOWING = (
     Mutant(
         "a queue stays out although its missing file was given up",
-        "if each.path == path and not each.retired):",
-        "if each.path == path):",
+        "standing = self._standing_of(self.message_types[request.queue.message_type].segments)",
+        "standing = [self.foresight.place(each) for each in self.message_types[request.queue.message_type].segments]",
         _LOSSES,
     ),
     Mutant(

@@ -97,7 +97,7 @@ HOSTILE = (
     ),
     Mutant(
         "a file has as many messages as its log entry says",
-        "        if segment.record < 0:\n            self._evaluation.check_size(segment)\n",
+        "        if segment.record < 0:\n            self._files.check_size(segment)\n",
         "",
         _ODD,
     ),

@@ -20,7 +20,7 @@ _FITTING_TESTS = (
 
 PEERS = (
     Mutant(
-        "a peer's torn checkpoint keeps others from its log", "control_table.read(store, get=get, repairs=False)",
+        "a peer's torn checkpoint keeps others from its log", "control_table.read(store, get=get, skips_torn=True)",
         "control_table.read(store, get=get)", ("tests/unit/replication/test_hostile_stores.py",),
     ),
     Mutant(

@@ -160,7 +160,7 @@ class JournalState:
         return self.message_types[queue.message_type].entered_by(now_ms - queue.expiration_ms)
 
     def past_barriers(self, queue: QueueDefinition, start: int) -> BitMap64:
-        """Return which messages that are there already, from a bookmark on, are barriers of a queue that begins (R75)."""
+        """Return the messages, from a bookmark on, that are barriers of a queue that begins after they were published (R75)."""
         known, request = self.message_types[queue.message_type], TraitRequest(queue=queue)
         segments = self._standing_of(segment for segment in known.segments if segment.until > start)
         source = self.traits.ahead(segments, [request])
@@ -202,8 +202,8 @@ class JournalState:
         A queue that is not among `barriers` finds its own by its expression: no record says yet whether that is so.
         """
         segment = self.foresight.place(segment)
+        # Nobody needs messages without records of their own.
         if not segment.retired:
-            # Nobody needs messages without records of their own.
             self._enter(segment, ledgers, barriers, self._expected.get(segment.message_type, self.traits))
 
     def expect(self, message_type: str, segments: Sequence[Segment], *, told: Container[str]) -> None:
@@ -376,10 +376,10 @@ class JournalState:
         It can be read again, or somebody has let its messages go since, as foreseen.
         """
         for name, request in self.unanswered.items():
-            placed = map(self.foresight.place, self.message_types[request.queue.message_type].segments)
+            standing = self._standing_of(self.message_types[request.queue.message_type].segments)
             path = self.troubles[name].facts["file"]
             try:
-                for segment in (each for each in placed if each.path == path and not each.retired):
+                for segment in (each for each in standing if each.path == path):
                     self.traits.traits(segment, [request])
             except SparkQueueError:
                 continue

@@ -118,9 +118,9 @@ class DashboardWorld:
             self._control.append(records, epoch=1)
 
 
-def busy_world(place: Path, *, name: str = "shop") -> DashboardWorld:
-    """Return a journal with work, failures, a pause and a backlog."""
-    world = DashboardWorld(place, name=name)
+def busy_world(place: Path, *, name: str = "shop", hours: float = 3.0) -> DashboardWorld:
+    """Return a journal with work, failures, a pause and a backlog, whose history begins some hours ago."""
+    world = DashboardWorld(place, name=name, hours=hours)
     world.attach("BILLING", "east", 1)
     world.attach("SHIPPING", "west", 1)
     for minute in range(2, 178, 2):

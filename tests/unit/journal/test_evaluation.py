@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from spark_queue.journal.sql_types import INSTANT
 from spark_queue.journal.traits import FileTraits
 from spark_queue.ports import entered
 from spark_queue.verification.state_digest import digest
+from spark_queue.views.without_keys import TraitsWithoutKeys
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
 from tests.unit.journal.reign import NOW_MS, Reign
 
@@ -45,8 +47,8 @@ COLUMNS = QUEUES["DEAR"].columns
 class Files:
     """Small files of a journal, the traits of each alone, and how many rows were evaluated at once."""
 
-    def __init__(self, disk: Disk, sizes: list[int]) -> None:
-        self.disk, self.sizes = disk, sizes
+    def __init__(self, disk: Disk, evaluated_rows: list[int]) -> None:
+        self.disk, self._evaluated_rows = disk, evaluated_rows
         self.paths: list[Path] = []
 
     def publish(self, topics: Sequence[str], ids: Sequence[int | None], *, expires_ms: int | None = None, **columns: Any) -> None:
@@ -67,28 +69,15 @@ class Files:
 
     def evaluated(self) -> list[int]:
         """Return how many rows each query had since the last call."""
-        sizes = self.sizes[:]
-        self.sizes.clear()
-        return sizes
+        counts = self._evaluated_rows[:]
+        self._evaluated_rows.clear()
+        return counts
 
 
 @pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    noted: list[int] = []
-    run = Program.run
-
-    def counted(program: Program, rows: pa.Table) -> Any:
-        noted.append(len(rows))
-        return run(program, rows)
-
-    monkeypatch.setattr(Program, "run", counted)
-    return noted
-
-
-@pytest.fixture
-def files(disk: Disk, sizes: list[int]) -> Files:
+def files(disk: Disk, evaluated_rows: list[int]) -> Files:
     """Files of one to three messages, one of which has no topic of its own, and one of which fails."""
-    made = Files(disk, sizes)
+    made = Files(disk, evaluated_rows)
     made.publish(["ORDERS"], [2], expires_ms=70)
     made.publish(["ORDERS", "RETURNS", "ORDERS"], [0, 4, None])
     made.publish(["QUOTES"], [3])
@@ -242,7 +231,7 @@ def test_expressions_that_need_no_column_read_no_file(disk: Disk, files: Files) 
     assert [len(each["DEAR"]["ranked"]) for each in found] == [1, 1, 1, 2, 1]
 
 
-def test_a_start_evaluates_many_small_files_at_once(disk: Disk, sizes: list[int]) -> None:
+def test_a_start_evaluates_many_small_files_at_once(disk: Disk, evaluated_rows: list[int]) -> None:
     """And what is applied in between makes those that follow be evaluated by it."""
     reign = Reign(disk, epoch=1)
     for number in range(20):
@@ -251,40 +240,48 @@ def test_a_start_evaluates_many_small_files_at_once(disk: Disk, sizes: list[int]
         disk.publish([number])
         reign.enter()
     expected = reign.state.ledger("WORK")
-    sizes.clear()
+    evaluated_rows.clear()
     again = Reign(disk, epoch=2).state.ledger("WORK")
     assert (again.standing, again.selection.matches) == (expected.standing, expected.selection.matches)
     # The filter asks those that are there, and then those that come.
-    assert sizes == [5, 15]
+    assert evaluated_rows == [5, 15]
 
 
-def defined(**work: Any) -> commands.Apply:
+def defined(*, others: Mapping[str, Any] = MappingProxyType({}), **work: Any) -> commands.Apply:
     """Return the change of queue WORK, or of others beside it, in the definitions of the journal on disk."""
-    queue = {**DEFINITIONS["queues"]["WORK"], **{key: value for key, value in work.items() if key != "others"}}
-    return commands.Apply(definitions={**DEFINITIONS, "queues": {"WORK": queue, **work.get("others", {})}})
+    return commands.Apply(definitions={**DEFINITIONS, "queues": {"WORK": {**DEFINITIONS["queues"]["WORK"], **work}, **others}})
 
 
 @pytest.mark.parametrize(
-    ("change", "evaluated"),
+    "change",
     [
-        (defined(priority="id % 3"), [20]),
-        (defined(others={"NEW": {"underlying_topic": "ORDERS", "filter": "id > 3", "recovery_point": "epoch"}}), [20]),
+        defined(priority="id % 3"),
+        defined(others={"NEW": {"underlying_topic": "ORDERS", "filter": "id > 3", "recovery_point": "epoch"}}),
         # What is a barrier is found out for the record, and then the messages enter by it.
-        (defined(others={"NEW": {"underlying_topic": "ORDERS", "barrier": "id = 7", "recovery_point": "epoch"}}), [20]),
+        defined(others={"NEW": {"underlying_topic": "ORDERS", "barrier": "id = 7", "recovery_point": "epoch"}}),
     ],
     ids=["priority", "filter", "barrier"],
 )
 def test_changed_definitions_evaluate_many_small_files_at_once(
-    disk: Disk, sizes: list[int], change: commands.Apply, evaluated: list[int]
+    disk: Disk, evaluated_rows: list[int], change: commands.Apply
 ) -> None:
     reign = Reign(disk, epoch=1)
     for number in range(20):
         disk.publish([number])
         reign.enter()
-    sizes.clear()
+    evaluated_rows.clear()
     reign.engine.decide(change, now_ms=NOW_MS)
-    assert sizes == evaluated
+    assert evaluated_rows == [20]
     reign.commit()
     known = JournalState(disk.open().traits)
     folds.fold_all(known, disk.open().records())
     assert digest(known) == digest(reign.state)
+
+
+def test_a_count_asks_many_small_files_at_once_and_each_where_one_is_gone(disk: Disk, files: Files) -> None:
+    """Those that can be read are counted, whatever became of others."""
+    source, everything = TraitsWithoutKeys(FileTraits(disk.store)), to_bitmap([(100, 109)])
+    assert list(source.matches(files.segments, "id > 3", everything, columns=COLUMNS)) == [102, 105, 106, 108]
+    assert files.evaluated() == [9]
+    files.paths[3].unlink()
+    assert list(source.matches(files.segments, "id > 3", everything, columns=COLUMNS)) == [102, 106, 108]

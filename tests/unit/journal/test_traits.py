@@ -14,7 +14,6 @@ from spark_queue.core.bitmaps.ranges import to_bitmap
 from spark_queue.core.definitions import parsing
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest
 from spark_queue.errors import JournalError
-from spark_queue.expression.program import Program
 from spark_queue.journal import message_file
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.sql_types import INSTANT
@@ -193,24 +192,18 @@ def test_one_poison_message_fails_alone(disk: Disk) -> None:
     assert list(found.failed) == [102, 108]
 
 
-def test_a_file_of_many_row_groups_is_read_one_after_the_other(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_many_row_groups_is_read_one_after_the_other(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, evaluated_rows: list[int]
+) -> None:
     """What topics, filters and priorities say is of the right messages, and no more than a piece is in memory for it."""
     topics = ["ORDERS", "RETURNS", "ORDERS", "QUOTES", "ORDERS", "RETURNS", "ORDERS"]
     of = segment(disk, topics, id=[2, 4, 0, 1, 10, 3, 5], item=list("abcdefg"))
     path = Path(disk.store.messages_uri("order")) / of.path
     pq.write_table(pq.read_table(path), path, row_group_size=3)
     request = TraitRequest(queue=EXPRESSIVE["DEAR"], filters=frozenset({"id < 5", "true"}))
-    sizes: list[int] = []
-    run = Program.run
-
-    def noted(program: Program, rows: pa.Table) -> Any:
-        sizes.append(len(rows))
-        return run(program, rows)
-
-    monkeypatch.setattr(Program, "run", noted)
     monkeypatch.setattr(message_file, "PIECE_ROWS", 3)
     found = FileTraits(disk.store).traits(of, [request])["DEAR"]
-    assert sizes == [3, 3, 1]
+    assert evaluated_rows == [3, 3, 1]
     assert (list(found.rows), list(found.failed)) == ([104, 106], [102])
     assert (found.ranked.tolist(), found.priorities.tolist()) == ([104, 106], [10, 5])
     assert {text: list(rows) for text, rows in found.matches.items()} == {"id < 5": [], "true": [104, 106]}
