@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import islice
 from typing import Protocol
@@ -25,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 #: Most versions that enter in one group, so that a long backlog does not keep callers waiting.
 GROUP_VERSIONS = 1_000
 
+#: Files of a message log that are foreseen at once, about as many as are read together where each has a few messages.
+FORESEEN_FILES = 250
+
 
 class PreparedTraits:
     """A trait source that can be asked before segments enter.
@@ -38,14 +42,21 @@ class PreparedTraits:
         #: By queue.
         self._requests: dict[str, TraitRequest] = {}
         self._prepared: dict[tuple[str, int], Mapping[str, EntryTraits]] = {}
+        #: Segments that are to be prepared soon, and the source that was asked ahead for them.
+        self._expected: AbstractSet[tuple[str, int]] = frozenset()
+        self._ahead = source
+
+    def expect(self, segments: Sequence[Segment], requests: Sequence[TraitRequest]) -> None:
+        """Note that these segments are prepared next, some at a time: small files of theirs are read together."""
+        self._expected, self._ahead = {(each.path, each.first) for each in segments}, self._source.ahead(segments, requests)
 
     def prepare(self, segments: Iterable[Segment], requests: Sequence[TraitRequest]) -> None:
         """Compute the traits of segments that are about to enter, and forget those prepared before."""
         self._requests, self._prepared = {each.queue.name: each for each in requests}, {}
-        segments = tuple(segments) if requests else ()
-        source = self._source.ahead(segments, requests)
-        for segment in segments:
-            self._prepared[segment.path, segment.first] = source.traits(segment, requests)
+        placed = {(each.path, each.first): each for each in segments} if requests else {}
+        source = self._ahead if placed.keys() <= self._expected else self._source.ahead(placed.values(), requests)
+        for place, segment in placed.items():
+            self._prepared[place] = source.traits(segment, requests)
 
     def traits(self, segment: Segment, requests: Iterable[TraitRequest]) -> Mapping[str, EntryTraits]:
         """Return the traits of a segment; see `TraitSource`."""
@@ -190,7 +201,7 @@ class Sequencer:
                 raise known.followed.trouble
             self._check_past(message_type)
             entries = self._messages(message_type).tail(self._version(message_type), finds_gaps=finds_gaps)
-            for entry in islice(entries, GROUP_VERSIONS):
+            for entry in self._foreseen(message_type, islice(entries, GROUP_VERSIONS), until):
                 if (message_type, entry.version) in self._broken:
                     raise self._broken[message_type, entry.version]
                 self._admit_unbroken(message_type, entry, now_ms)
@@ -207,6 +218,19 @@ class Sequencer:
             if read < GROUP_VERSIONS and not is_at_end:
                 self._seen_at_ms[message_type] = now_ms
         return read == GROUP_VERSIONS and not is_at_end
+
+    def _foreseen(self, message_type: str, entries: Iterable[MessageLogEntry], until: int | None) -> Iterator[MessageLogEntry]:
+        """Yield entries; what the small files of those that come together need is found at once (DESIGN 15.17)."""
+        # A commit that keeps others out is looked at again and again, and alone.
+        most_files = 1 if message_type in self.trouble else FORESEEN_FILES
+        for coming in _together(entries, most_files, until=until):
+            state, segments = self._engine.state, list[Segment]()
+            first = state.message_types[message_type].entered_until
+            for entry in coming:
+                segments += _segments(message_type, entry, first=first, now_ms=0, since_ms=0)
+                first += sum(added.row_count for added in entry.added)
+            self._traits.expect(segments, state.trait_requests(state.queues_of(message_type)))
+            yield from coming
 
     def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
         """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.
@@ -364,6 +388,24 @@ class Sequencer:
                 raise JournalError("JOURNAL_DAMAGED", path=self._journal.path, what=what, reason=reason)
         made = moved_record(message_type, version=entry.version, token=entry.token, files=entry.merged)
         self._engine.note([made], now_ms=now_ms)
+
+
+def _together(entries: Iterable[MessageLogEntry], most_files: int, *, until: int | None) -> Iterator[list[MessageLogEntry]]:
+    """Yield entries, those of some files at a time; none behind version `until` is read before that has entered."""
+    coming, file_count = list[MessageLogEntry](), 0
+    try:
+        for entry in entries:
+            coming.append(entry)
+            file_count += len(entry.added)
+            # What a commit of a followed table means depends on those before it.
+            if file_count >= most_files or entry.commit is not None or entry.version == until:
+                yield coming
+                coming, file_count = [], 0
+    except Exception:
+        # What was read before the trouble enters.
+        yield coming
+        raise
+    yield coming
 
 
 def _segments(message_type: str, entry: MessageLogEntry, *, first: int, now_ms: int, since_ms: int) -> list[Segment]:

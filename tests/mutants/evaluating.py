@@ -53,6 +53,36 @@ EVALUATING = (
         _TOGETHER,
     ),
     Mutant(
+        "each commit is evaluated by itself",
+        "            self._traits.expect(segments, state.trait_requests(",
+        "            ((",
+        _TOGETHER,
+    ),
+    Mutant(
+        "all commits of a log are evaluated at once",
+        "if file_count >= most_files or entry.commit is not None or",
+        "if entry.commit is not None or",
+        _TOGETHER,
+    ),
+    Mutant(
+        "commits enter again with those that follow",
+        "                yield coming\n                coming, file_count = [], 0\n",
+        "                yield coming\n                file_count = 0\n",
+        _TOGETHER,
+    ),
+    Mutant(
+        "an entry that is not whole keeps commits out that were read with it",
+        "        # What was read before the trouble enters.\n        yield coming\n",
+        "",
+        _TOGETHER,
+    ),
+    Mutant(
+        "each look reads what waits behind a commit that cannot enter",
+        "most_files = 1 if message_type in self.trouble else FORESEEN_FILES",
+        "most_files = FORESEEN_FILES",
+        _TOGETHER,
+    ),
+    Mutant(
         "a changed priority evaluates each small file by itself",
         "source = self.traits.ahead([segment for segment, _ in standing], [request])",
         "source = self.traits",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,12 +19,14 @@ from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRe
 from spark_queue.core.state.journal_state import JournalState
 from spark_queue.errors import JournalError
 from spark_queue.expression.program import Program
-from spark_queue.journal import evaluation
+from spark_queue.journal import entering, evaluation, message_log
+from spark_queue.journal.log_entry import LogEntry
 from spark_queue.journal.message_file import MessageFiles
 from spark_queue.journal.publisher import publish
 from spark_queue.journal.sql_types import INSTANT
+from spark_queue.journal.store import messages_key
 from spark_queue.journal.traits import FileTraits
-from spark_queue.ports import entered
+from spark_queue.ports import MessageLogEntry, entered
 from spark_queue.verification.state_digest import digest
 from spark_queue.views.without_keys import TraitsWithoutKeys
 from tests.unit.journal.journal_on_disk import DEFINITIONS, Disk
@@ -245,6 +247,94 @@ def test_a_start_evaluates_many_small_files_at_once(disk: Disk, evaluated_rows: 
     assert (again.standing, again.selection.matches) == (expected.standing, expected.selection.matches)
     # The filter asks those that are there, and then those that come.
     assert evaluated_rows == [5, 15]
+
+
+@pytest.fixture
+def ranked(disk: Disk) -> Reign:
+    """A reign whose queue needs the bodies of what enters."""
+    reign = Reign(disk, epoch=1)
+    reign.engine.decide(defined(priority="id % 3", filter="id <> 8"), now_ms=NOW_MS)
+    reign.commit()
+    return reign
+
+
+def publish_each(disk: Disk, ids: Iterable[int]) -> None:
+    for number in ids:
+        disk.publish([number])
+
+
+def commits(disk: Disk) -> list[MessageLogEntry]:
+    return [entry for entry in disk.open().messages("order").tail(0) if entry.added]
+
+
+def test_commits_that_are_read_together_are_evaluated_at_once(
+    disk: Disk, ranked: Reign, evaluated_rows: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no message of them enters otherwise than alone."""
+    publish_each(disk, range(12))
+    ranked.enter()
+    assert evaluated_rows == [12]
+    # Once more in the log: what follows has other bookmarks than was foreseen.
+    log, version = disk.log_path(messages_key("order"), 0).parent, ranked.entrance.read_until["order"]
+    (log / f"{version + 1:020}.json").write_bytes((log / f"{version:020}.json").read_bytes())
+    publish_each(disk, range(12, 15))
+    evaluated_rows.clear()
+    ranked.enter()
+    assert evaluated_rows == [1, 1, 1]
+    monkeypatch.setattr(entering, "FORESEEN_FILES", 4)
+    publish_each(disk, range(15, 24))
+    evaluated_rows.clear()
+    ranked.enter()
+    assert evaluated_rows == [4, 4, 1]
+    ledger, again = ranked.state.ledger("WORK"), JournalState(disk.open().traits)
+    assert len(ledger.entered) == 23
+    folds.fold_all(again, disk.open().records())
+    assert digest(again) == digest(ranked.state)
+
+
+def test_a_file_that_is_gone_keeps_out_what_follows_and_nothing_before(disk: Disk, ranked: Reign) -> None:
+    """Each look asks for it alone until it is back, however many commits wait behind it."""
+    publish_each(disk, range(6))
+    entry = commits(disk)[3]
+    file = Path(disk.store.messages_uri("order")) / entry.added[0].path
+    kept = file.rename(disk.log_path(messages_key("order"), 0).with_name("kept"))
+    ranked.entrance.admit("order", now_ms=NOW_MS)
+    assert "MESSAGE_FILE_MISSING" in str(ranked.entrance.trouble["order"])
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1, 2]
+    read, understand = list[int](), message_log.understand
+
+    def counted(of: LogEntry) -> MessageLogEntry:
+        read.append(of.version)
+        return understand(of)
+
+    with pytest.MonkeyPatch.context() as counting:
+        counting.setattr(message_log, "understand", counted)
+        ranked.entrance.admit("order", now_ms=NOW_MS)
+    assert read == [entry.version]
+    kept.rename(file)
+    ranked.enter()
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_entry_that_is_not_whole_keeps_no_commit_out_that_was_read_with_it(disk: Disk, ranked: Reign) -> None:
+    publish_each(disk, range(4))
+    path = disk.log_path(messages_key("order"), commits(disk)[2].version)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    ranked.entrance.admit("order", now_ms=NOW_MS)
+    assert "JOURNAL_DAMAGED" in str(ranked.entrance.trouble["order"])
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1]
+    path.write_bytes(whole)
+    ranked.enter()
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1, 2, 3]
+
+
+def test_no_commit_behind_the_last_one_wanted_enters_before_the_next_look(disk: Disk, ranked: Reign) -> None:
+    publish_each(disk, range(4))
+    ranked.entrance.admit("order", now_ms=NOW_MS, until=commits(disk)[1].version)
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1]
+    ranked.enter()
+    assert list(ranked.state.ledger("WORK").entered) == [0, 1, 2, 3]
 
 
 def defined(*, others: Mapping[str, Any] = MappingProxyType({}), **work: Any) -> commands.Apply:
