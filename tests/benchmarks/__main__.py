@@ -34,13 +34,14 @@ def main(arguments: Sequence[str]) -> int:
         _stay_inside(Path(place))
         for name in given.only or BENCHMARKS:
             try:
-                figures += _run(name, Path(place) / name, given.runs)
+                found = _run(name, Path(place) / name, given.runs)
+                if not given.keep_results:
+                    report.store(found, command=f"python -m tests.benchmarks --only {name} --runs {given.runs}")
+                figures += found
             except Exception:  # noqa: BLE001 - an hour of figures of others must not be lost.
                 console.print_exception()
                 failed.append(name)
     Console().print(report.table(figures))
-    if not given.keep_results:
-        report.store(figures, command=" ".join(["make bench" if not arguments else "python -m tests.benchmarks", *arguments]))
     if failed:
         console.print(f"Not measured, since something raised: {', '.join(failed)}.")
     return 0 if not failed and all(figure.holds is not False for figure in figures) else 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks import report
+from tests.benchmarks.catalogue import BENCHMARKS
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.questions import HEADLINES, QUESTIONS, question_of
 
@@ -31,6 +33,12 @@ def test_the_results_are_as_they_would_be_written_and_have_all_headlines(results
     asked = [line.removeprefix("## ") for line in results.read_text().splitlines() if line.removeprefix("## ") in QUESTIONS]
     assert asked == list(QUESTIONS)
     assert [question_of(row) for row in known] == sorted((question_of(row) for row in known), key=asked.index)
+
+
+def test_each_row_tells_the_command_that_measures_it_again() -> None:
+    rows = report.known_rows(report.RESULTS.read_text())
+    told = {row: re.search(r"`python -m tests\.benchmarks --only (\S+) --runs [1-9]\d*` \|$", line) for row, line in rows.items()}
+    assert {row for row, command in told.items() if command is None or command[1] not in BENCHMARKS} == set()
 
 
 def test_a_row_that_is_measured_again_takes_the_place_of_the_older_one_and_of_its_headline(results: Path) -> None:
