@@ -32,9 +32,9 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: A count, the noun that follows it, and the verb of that.
 _COUNTED = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d,]*)(?P<nouns>(?: [A-Za-z'-]+){0,3}? [A-Za-z]+\(s\))"
-    r"(?P<that> that)?(?P<verb> (?:are|were|have|find|wait|enter)\b)?"
+    r"(?P<that> that)?(?P<verb> (?:are|were|have|find|wait|enter|belong)\b)?"
 )
-_OF_ONE = {" are": " is", " were": " was", " have": " has", " find": " finds", " wait": " waits", " enter": " enters"}
+_OF_ONE = {" are": " is", " were": " was", " have": " has"}
 
 #: A command in a text, up to the journal that it is about.
 _OF_JOURNAL = re.compile(r"(`sparkq [a-z-]+(?: [a-z-]+)?) JOURNAL\b")
@@ -148,7 +148,7 @@ def _agreeing(found: re.Match[str]) -> str:
     number, nouns, that, verb = found["number"], found["nouns"], found["that"] or "", found["verb"] or ""
     if number != "1":
         return f"{number}{nouns.replace('(s)', 's')}{that}{verb}"
-    return f"{number}{nouns.replace('(s)', '')}{that}{_OF_ONE.get(verb, verb)}"
+    return f"{number}{nouns.replace('(s)', '')}{that}{_OF_ONE.get(verb, f'{verb}s' if verb else '')}"
 
 
 def parsed(parse: Callable[[Any], _Parsed], value: Any, *, key: str, where: str) -> _Parsed:

@@ -69,10 +69,10 @@ def skip(target: VerbTarget, peer: PeerName) -> None:
 def forget(target: VerbTarget, peer: PeerName) -> None:
     """Forget a peer that is gone for good, and claim its messages. Those that it had delivered may be delivered again."""
     done = target.journal.peer(peer).forget()
-    text = f"Peer '{peer}' is forgotten: {done.claimed:,} messages that it owned now belong to this instance."
+    text = f"Peer '{peer}' is forgotten: this instance now owns {done.claimed:,} message(s) of it."
     for queue, count in done.left.items():
         text += (
-            f" {count:,} of queue '{queue}' do not, since it delivers at most once and it is unknown which were delivered. If they "
+            f" Left: {count:,} of queue '{queue}', since it delivers at most once and it is unknown which were delivered. If these "
             "may come again, make the queue at-least-once and repeat this."
         )
     target.show({"peer": peer, "claimed": done.claimed, "left": done.left}, text)
@@ -89,7 +89,7 @@ def drain(target: VerbTarget, peer: PeerName) -> None:
             bar.update(task, completed=count, total=count + sum(left.values()))
 
         transferred = opened.drain(on_progress=on_progress)
-    text = f"{transferred:,} messages were handed to '{peer}', which has received all of them. Nothing is owned here any more."
+    text = f"{transferred:,} message(s) were handed to '{peer}', which has received all of them. Nothing is owned here any more."
     target.show({"peer": peer, "transferred": transferred}, text)
 
 

@@ -141,14 +141,14 @@ def _refuse_removals(now: JournalView, wanted: Definitions, remove: Collection[s
         if word == "leave":
             first = "hand them over with `sparkq peers drain`, and "
             reason = (
-                f"the definitions leave it out, and it is shared with other instances. {status.owned:,} messages belong to this "
+                f"the definitions leave it out, and it is shared with other instances. {status.owned:,} message(s) belong to this "
                 "instance and would not be delivered until it joins again."
             )
         else:
             first = ""
             reason = (
-                f"the definitions leave it out. {status.queue_depth:,} messages are in it, and the outcomes of "
-                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letters would be forgotten: a queue "
+                f"the definitions leave it out. {status.queue_depth:,} message(s) are in it, and the outcomes of "
+                f"{status.acknowledged:,} acknowledged ones and {status.dead_letters:,} dead letter(s) would be forgotten: a queue "
                 "that is added again begins anew."
             )
         options = " ".join(f"--{word} {each}" for each in names)

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from spark_queue.core.definitions.definition import QueueDefinition
 from spark_queue.core.message_files.segment import EntryTraits, Segment, TraitRequest, TraitSource
+from spark_queue.errors import counted
 from spark_queue.journal.expressions import EXPRESSION_KEYS
 
 #: Messages of a queue's topics on which its expressions are tried, newest first; and message files that are read to find them.
@@ -50,7 +51,7 @@ class Preview:
             said.append(f"{self.barriers:,} are barriers")
         if self.priorities:
             said.append("highest priorities " + ", ".join(f"{priority} ({count:,}x)" for priority, count in self.priorities))
-        return f"tried on the newest {self.messages:,} messages: {', '.join(said)}"
+        return counted(f"tried on the newest {self.messages:,} message(s): {', '.join(said)}")
 
 
 def has_expressions(queue: QueueDefinition) -> bool:

@@ -26,6 +26,7 @@ from spark_queue.dashboard.formatting import (
     written_time,
 )
 from spark_queue.dashboard.guard import Access
+from spark_queue.errors import counted
 from spark_queue.views import quantities
 
 _TEMPLATES = resources.files("spark_queue.dashboard") / "templates"
@@ -42,8 +43,7 @@ def environment() -> Environment:
     )
     for render in (count, instant, clock_time, written_time, machine_time, field_time, size, body, cell, coded):
         made.filters[render.__name__] = render
-    made.filters.update(rate=quantities.rate, duration=quantities.duration)
-    made.filters["part"] = _part
+    made.filters.update(rate=quantities.rate, duration=quantities.duration, counted=counted, part=_part)
     made.globals["query"] = _query
     return made
 

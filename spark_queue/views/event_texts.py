@@ -176,7 +176,7 @@ def _(body: records.DeadLettered, record: Record) -> str:
 
 
 def _counts(body: records.Removed | records.DeadLettered) -> str:
-    return f"{body.deliveries} deliveries, {body.cancels} cancels"
+    return f"deliveries: {body.deliveries}, cancels: {body.cancels}"
 
 
 @_text.register
@@ -187,7 +187,7 @@ def _(body: records.BarrierReceived, record: Record) -> str:
         return f"'{record.subscription}' never received the barrier: VACUUM took its file before anybody had copied it"
     if record.reason == HIDDEN:
         return f"the principal of '{record.subscription}' may no longer see the barrier"
-    return f"'{record.subscription}' gave the barrier up after {body.deliveries} deliveries"
+    return counted(f"'{record.subscription}' gave the barrier up, delivered {body.deliveries:,} time(s)")
 
 
 @_text.register

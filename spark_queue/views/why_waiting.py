@@ -14,7 +14,7 @@ from spark_queue.core.state.journal_state import JournalState
 from spark_queue.core.state.ledger import QueueLedger
 from spark_queue.core.state.lifecycle import IN_QUEUE, State
 from spark_queue.core.state.subscription import Subscription
-from spark_queue.errors import JournalError
+from spark_queue.errors import JournalError, counted
 from spark_queue.protocol.discovery import Heard, seen_at_ms
 from spark_queue.settings.timestamps import to_text
 
@@ -155,7 +155,8 @@ def _ahead_of(ledger: QueueLedger, bookmark: int) -> str:
 def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int, heard: Heard) -> str:
     backlogs = ledger.backlogs()
     if left_within(ledger, backlogs) <= 0:
-        return f"It waits: consumers have {backlogs.total():,} messages of the queue in hand, as many as its max_backlog allows."
+        in_hand = counted(f"{backlogs.total():,} message(s)")
+        return f"It waits: consumers have {in_hand} of the queue in hand, as many as its max_backlog allows."
     full = [each for each in matching if room_within(ledger, each, backlogs) <= 0]
     if len(full) == len(matching):
         told = ", ".join(f"'{each.name}' has {backlogs[each.name]:,} in hand" for each in full)

@@ -124,7 +124,7 @@ def test_a_queue_that_is_taken_out_and_put_back_delivers_nothing_again(frankfurt
     peers = {"virginia": {name: value for name, value in stored["peers"]["virginia"].items() if name != "queues"}}
     without = {**stored, "queues": {}, "peers": peers}
     with pytest.raises(
-        ConfigError, match=r"1 messages belong to this instance.*sparkq peers drain.*leave=\['WORK'\], or --leave WORK"
+        ConfigError, match=r"1 message belongs to this instance.*sparkq peers drain.*leave=\['WORK'\], or --leave WORK"
     ):
         journal.apply(without, remove=["WORK"])
     journal.apply(without, leave=["WORK"])

@@ -179,7 +179,7 @@ def test_a_peer_that_is_gone_is_forgotten(sparkq: Terminal, asked: Asked, journa
     asked.reply = replies.Forgotten(claimed=3, left={"ONCE": 2})
     said = sparkq("peers", "forget", journal.path, "virginia")
     assert asked.requests == [commands.ForgetPeer(peer="virginia")]
-    assert "3 messages that it owned now belong to this instance. 2 of queue 'ONCE' do not" in said.out
+    assert "this instance now owns 3 messages of it. Left: 2 of queue 'ONCE'" in said.out
     told = {"peer": "virginia", "claimed": 3, "left": {"ONCE": 2}}
     assert sparkq("peers", "forget", journal.path, "virginia", "--json").json == told
 

@@ -191,7 +191,7 @@ def test_log_page_shows_who_did_what(world: DashboardWorld) -> None:
     assert "new definitions" in people
     assert "granted" not in people.split("Who", 1)[1]
     one_kind = visitor.get("/j/shop/log?kind=paused&queue=REFUNDS").text
-    assert "1 records, newest first" in one_kind
+    assert "1 record, newest first" in one_kind
 
 
 @pytest.mark.parametrize(

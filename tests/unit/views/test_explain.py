@@ -86,7 +86,7 @@ def test_a_message_that_came_back_and_died(world: ViewsWorld) -> None:
     assert (told.state, told.delivery_count, told.cancel_count) == ("dead", 1, 1)
     assert events(told)[-2:] == ["removed", "dead_lettered"]
     assert (told.events[-1].queue, told.events[-1].error) == ("FAILED", "still no price")
-    assert "1 deliveries, 1 cancels" in told.events[-2].text
+    assert "deliveries: 1, cancels: 1" in told.events[-2].text
     there = life(world, 0, "FAILED")
     assert (there.state, events(there)) == ("available", events(told))
 
