@@ -5,8 +5,8 @@ Each function gives the faults as sentences; none is a sound log. Simulations, t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise, takewhile
 
 from spark_queue.core.message_files.segment import Segment, from_record
 from spark_queue.core.records import Kind, Moved, OriginRows, Record
@@ -33,7 +33,14 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
     Versions of the log that were cleaned away cannot be compared.
     """
     segments = [from_record(record) for record in records if record.kind == Kind.ENTERED and record.message_type == message_type]
-    by_version = {entry.version: entry for entry in entries}
+    moved = {
+        record.body_as(Moved).version: record
+        for record in records
+        if record.kind == Kind.MOVED and record.message_type == message_type
+    }
+    tokens = {version: record.body_as(Moved).token for version, record in moved.items()}
+    tokens |= {segment.version: segment.token for segment in segments}
+    by_version = _without_late({entry.version: entry for entry in entries}, tokens)
     oldest = min(by_version, default=0)
     broken: list[str] = []
     for version in sorted({segment.version for segment in segments if segment.version >= oldest}):
@@ -47,11 +54,6 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
             broken.append(
                 f"message type '{message_type}': version {version} names other files, rows or origins than those that entered"
             )
-    moved = {
-        record.body_as(Moved).version: record
-        for record in records
-        if record.kind == Kind.MOVED and record.message_type == message_type
-    }
     for entry in by_version.values():
         record = moved.pop(entry.version, None)
         if entry.merged and record is not None and record.body_as(Moved).files != entry.merged:
@@ -62,6 +64,18 @@ def of_message_log(records: Sequence[Record], message_type: str, entries: Iterab
         if version >= oldest
     ]
     return broken
+
+
+def _without_late(by_version: Mapping[int, MessageLogEntry], tokens: Mapping[int, str]) -> Mapping[int, MessageLogEntry]:
+    """Return the entries of a log without commits that landed late, right before its oldest one, where a version had gone.
+
+    `tokens` are those of the commits that were read.
+    """
+    late = set(takewhile(lambda version: tokens.get(version, "") != by_version[version].token, sorted(by_version)))
+    if 0 in late or len(late) == len(by_version):
+        # Nothing has gone, or nothing tells where the log begins.
+        return by_version
+    return {version: entry for version, entry in by_version.items() if version not in late}
 
 
 def _not_dense(records: Sequence[Record]) -> list[int]:

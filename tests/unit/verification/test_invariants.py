@@ -197,6 +197,15 @@ def test_a_message_log_that_is_not_the_one_that_entered_is_noticed(
     assert text in "\n".join(of_message_log(recorded(world), "line", [*earlier, damage(last)]))
 
 
+def test_a_commit_that_lands_late_where_a_version_had_gone_is_no_damage(world: ViewsWorld) -> None:
+    """A publisher that was held up for a day puts its entry right before the oldest one; no reader looks there, nor does it."""
+    created, gone, oldest = world.opened.messages("line").tail(-1)
+    records, late = recorded(world), replace(gone, token="late")
+    assert of_message_log(records, "line", [late, oldest]) == []
+    assert "is another commit" in "\n".join(of_message_log(records, "line", [created, late, oldest])), "nothing has gone"
+    assert "is another commit" in "\n".join(of_message_log(records, "line", [late])), "nothing tells where the log begins"
+
+
 def test_cleaned_versions_are_no_damage(world: ViewsWorld) -> None:
     """DESIGN 15.10: what entered may be cleaned away; only what is still there can be compared."""
     *_, last = world.opened.messages("line").tail(-1)
