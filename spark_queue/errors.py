@@ -32,7 +32,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: A count, the noun that follows it, and the verb of that.
 _COUNTED = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d,]*)(?P<nouns>(?: [A-Za-z'-]+){0,3}? [A-Za-z]+\(s\))"
-    r"(?P<that> that)?(?P<verb> (?:are|were|have|find|wait|enter|belong)\b)?"
+    r"(?P<that> that(?: changed rows)?)?(?P<verb> (?:are|were|have|find|wait|enter|belong)\b)?"
 )
 _OF_ONE = {" are": " is", " were": " was", " have": " has"}
 

@@ -45,6 +45,7 @@ def peek(
     as_of: AsOf = None,
 ) -> None:
     """Show the oldest messages of a queue without taking them. Starts nothing."""
+    from spark_queue.core.definitions.column_names import RESERVED_COLUMNS
     from spark_queue.settings.types import VIEWS, VIEWS_OF_ALL_QUEUES
     from spark_queue.views.bodies import python_rows
 
@@ -71,8 +72,10 @@ def peek(
         none = f"View '{view}'{of_queue} is empty." if where is None else f"No message that entered '{queue}' matches."
         say(f"Queue '{queue}' has no message that may be granted now." if next_first else none)
         return
-    # Columns that say nothing of any row would only crowd out the others.
-    shown = [name for name in names if wanted is not None or name == "bookmark" or any(row[name] for row in rows)]
+    # Columns that say nothing of any row would only crowd out the others: to a body 0 and '' say something, to counts they do not.
+    facts = RESERVED_COLUMNS if view in ("messages", "dead_letters") else names
+    told = {name for row in rows for name, value in row.items() if value or (value is not None and name not in facts)}
+    shown = [name for name in names if wanted is not None or name == "bookmark" or name in told]
     # The bookmark comes first; the body may be wide.
     shown.sort(key=lambda name: name != "bookmark" and wanted is None)
     silent = len(names) - len(shown)

@@ -78,7 +78,8 @@ def _reasons(state: JournalState, queue: str, bookmark: int, now_ms: int, heard:
         yield f"It waits: queue '{queue}' is paused, and grants nothing until `sparkq unpause`."
     due_ms = next((at_ms for at_ms, rows in ledger.delayed.items() if bookmark in rows), now_ms)
     if due_ms > now_ms:
-        is_new = not ledger.delivered.of(bookmark)
+        # What is cancelled alone counts no delivery.
+        is_new = due_ms == state.message_types[ledger.definition.message_type].segment_of(bookmark).due_at_ms
         how = "published with a delay (deliver_after)" if is_new else "cancelled with a delay (retry_after or retry_backoff)"
         yield f"It waits until {to_text(due_ms)}: it was {how}."
     if bookmark in ledger.rows[State.HELD]:

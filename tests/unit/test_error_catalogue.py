@@ -149,6 +149,8 @@ def test_values_are_shown_as_they_are(value: str) -> None:
         ("1 empty column(s) are hidden", "1 empty column is hidden"),
         ("1,001 message(s) wait in 1 queue(s)", "1,001 messages wait in 1 queue"),
         ("the 1 row(s) are published", "the 1 row is published"),
+        ("1 commit(s) that changed rows were passed over", "1 commit that changed rows was passed over"),
+        ("1 message(s) belong to it", "1 message belongs to it"),
         ("version 1.1 of row(s)", "version 1.1 of row(s)"),
     ],
 )

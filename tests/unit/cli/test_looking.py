@@ -41,6 +41,14 @@ def test_peek_says_how_many_columns_it_hides(sparkq: Terminal, journal: Journal)
     assert "hidden" not in sparkq("peek", journal.path, "WORK", "--columns", "item").out
 
 
+@pytest.mark.parametrize("asked", [[], ["--where", "amount = 0"]], ids=["oldest", "by a filter"])
+def test_peek_hides_no_column_of_the_body_that_has_values(sparkq: Terminal, journal: Journal, asked: list[str]) -> None:
+    journal.publish([{"item": "", "amount": 0}], topic="LINES")
+    head = sparkq("peek", journal.path, "WORK", *asked).out.splitlines()[0]
+    assert {"item", "amount"} <= set(head.split())
+    assert "delivery_count" not in head
+
+
 def test_columns_that_are_called_as_facts_of_the_queue_are_shown_beside_them(sparkq: Terminal, tmp_path: Path) -> None:
     names = "state, reason, error, priority, subscription, due_at, removed_at, owner, outcome, retry_after".split(", ")
     types = {"order": {"columns": ", ".join(f"{name} STRING" for name in names), "topics": ["ORDERS"]}}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from spark_queue.core import commands, folds
 from spark_queue.core.definitions.definition import Entitlement, PrincipalDefinition
@@ -145,6 +146,15 @@ def test_a_barrier_stands_before_it(tmp_path: Path) -> None:
     world.next(5)
     world.next(5)
     assert "It waits behind barrier 1, which each consumer is given first." in told(2)
+
+
+def test_what_failed_alone_was_not_published_with_a_delay(tmp_path: Path) -> None:
+    """Such a try counts no delivery, and there was none before it."""
+    world = ViewsWorld(tmp_path)
+    world.publish(1)
+    world.engine.state.ledger("WORK").delay(BitMap64([0]), START_MS + 1_000)
+    told = why_it_waits(world.engine.state, "WORK", 0, now_ms=START_MS, heard={})
+    assert "it was cancelled with a delay (retry_after or retry_backoff)" in str(told)
 
 
 def test_the_message_of_its_key_that_comes_first_is_named(tmp_path: Path) -> None:
