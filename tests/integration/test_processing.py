@@ -160,6 +160,24 @@ def test_a_nightly_worker_whose_messages_fail_does_not_end_well(world: World, tm
         assert (process.returncode, output.decode().splitlines()[-1]) == (3, pause)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_bad_messages_at_the_head_keep_no_good_one_from_its_turn(world: World, *, named: bool) -> None:
+    """15.12: as many as are in work at once raise an alarm, and the run tries another one before it ends with that."""
+    world.definitions["queues"][QUEUE] |= {"retry_backoff": "1h"}
+    journal = Journal(world.store.path)
+    journal.apply(world.definitions)
+    world.publish(24)
+
+    def handle(message: Message) -> None:
+        if message.bookmark < 4:
+            raise ValueError("bad")
+
+    subscription = "nightly" if named else None
+    done = journal.queue(QUEUE).process(handle, concurrency=2, until_empty=True, subscription=subscription)
+    assert (done.acknowledged, done.failed, done.pause, done.exit_code) == (20, 4, None, 3)
+    assert done.delayed == 4
+
+
 def test_so_many_messages_are_in_work_at_once_as_asked(world: World) -> None:
     world.publish(12)
     running, most, lock = 0, 0, threading.Lock()

@@ -16,7 +16,8 @@ def paused(ledger: QueueLedger, record: Record) -> None:
         ledger.paused_since_ms = record.at_ms
         return
     subscription = ledger.subscriptions[str(record.subscription)]
-    probe_at_ms = record.at_ms + probe_backoff(ledger).delay_ms(0)
+    # A run that ends with the messages of its beginning tries the first one at once: it ends where that fails, too.
+    probe_at_ms = record.at_ms + (0 if subscription.run_until is not None else probe_backoff(ledger).delay_ms(0))
     subscription.alarm = Alarm(error=str(record.body_as(Paused).error), since_ms=record.at_ms, probe_at_ms=probe_at_ms)
     subscription.failed, subscription.isolation_limit = BitMap64(), None
     for row, known in subscription.suspects.items():
