@@ -292,7 +292,9 @@ def fail_alone(
         subscription.failed = set()
     acquitted = [message.bookmark] if subscription.alarm is not None else []
     if subscription.alarm is None and len(subscription.fresh) >= SUSPECTS:
-        subscription.alarm, acquitted = (queue.now + queue.rules.delay_ms(0, 30_000), 0), list(subscription.suspects)
+        # Who takes only what is there tries another one at once.
+        wait_ms = queue.rules.delay_ms(0, 30_000) if subscription.until is None else 0
+        subscription.alarm, acquitted = (queue.now + wait_ms, 0), list(subscription.suspects)
         subscription.failed, subscription.most = set(), None
     for bookmark in acquitted:
         known = queue.messages[bookmark]
