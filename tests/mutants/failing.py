@@ -11,7 +11,7 @@ FAILING = (
         "bad messages at the head keep all others from their turn in a run",
         "(0 if subscription.run_until is not None else probe_backoff(ledger).delay_ms(0))",
         "probe_backoff(ledger).delay_ms(0)",
-        ("tests/integration/test_processing.py",),
+        _SCENARIOS,
     ),
     Mutant("the alarm comes one message late", "SUSPECTS_LIMIT = 3", "SUSPECTS_LIMIT = 4", _SCENARIOS),
     Mutant("a failing batch is not halved", "oldest(rows, (len(rows) + 1) // 2)", "oldest(rows, len(rows) - 1)", _SCENARIOS),
