@@ -29,10 +29,10 @@ _Parsed = TypeVar("_Parsed")
 #: The substitute in a text for a byte that is no UTF-8, and cannot be encoded.
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-#: A count, the noun that follows it, and the verb of that.
+#: A count, the noun that follows it, and the verb of that; a clause in the past between them is the same for one and for many.
 _COUNTED = re.compile(
     r"(?<![\w.,])(?P<number>\d[\d,]*)(?P<nouns>(?: [A-Za-z'-]+){0,3}? [A-Za-z]+\(s\))"
-    r"(?P<that> that(?: changed rows)?)?(?P<verb> (?:are|were|have|find|wait|enter|belong)\b)?"
+    r"(?P<that> that(?: [a-z]+ed [a-z]+)?)?(?P<verb> (?:are|were|have|find|wait|enter|belong)\b)?"
 )
 _OF_ONE = {" are": " is", " were": " was", " have": " has"}
 

@@ -224,13 +224,18 @@ class Sequencer:
         # A commit that keeps others out is looked at again and again, and alone.
         most_files = 1 if message_type in self.trouble else FORESEEN_FILES
         for coming in _together(entries, most_files, until=until):
-            state, segments = self._engine.state, list[Segment]()
-            first = state.message_types[message_type].entered_until
-            for entry in coming:
-                segments += _segments(message_type, entry, first=first, now_ms=0, since_ms=0)
-                first += sum(added.row_count for added in entry.added)
-            self._traits.expect(segments, state.trait_requests(state.queues_of(message_type)))
+            # A commit that comes alone is prepared as a whole anyway, and most looks find one or none.
+            if len(coming) > 1:
+                self._expect(message_type, coming)
             yield from coming
+
+    def _expect(self, message_type: str, coming: Iterable[MessageLogEntry]) -> None:
+        state, segments = self._engine.state, list[Segment]()
+        first = state.message_types[message_type].entered_until
+        for entry in coming:
+            segments += _segments(message_type, entry, first=first, now_ms=0, since_ms=0)
+            first += sum(added.row_count for added in entry.added)
+        self._traits.expect(segments, state.trait_requests(state.queues_of(message_type)))
 
     def take_pulled(self, files: PulledFiles, append: Callable[..., bool], *, now_ms: int) -> bool:
         """Commit files of pulled messages, and let them enter; returns False where some of them have entered by another way.

@@ -156,8 +156,9 @@ def _ahead_of(ledger: QueueLedger, bookmark: int) -> str:
 def _turn(ledger: QueueLedger, matching: list[Subscription], bookmark: int, now_ms: int, heard: Heard) -> str:
     backlogs = ledger.backlogs()
     if left_within(ledger, backlogs) <= 0:
-        in_hand = counted(f"{backlogs.total():,} message(s)")
-        return f"It waits: consumers have {in_hand} of the queue in hand, as many as its max_backlog allows."
+        return counted(
+            f"It waits: consumers have {backlogs.total():,} message(s) of the queue in hand, as many as its max_backlog allows."
+        )
     full = [each for each in matching if room_within(ledger, each, backlogs) <= 0]
     if len(full) == len(matching):
         told = ", ".join(f"'{each.name}' has {backlogs[each.name]:,} in hand" for each in full)

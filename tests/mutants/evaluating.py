@@ -54,8 +54,8 @@ EVALUATING = (
     ),
     Mutant(
         "each commit is evaluated by itself",
-        "            self._traits.expect(segments, state.trait_requests(",
-        "            ((",
+        "                self._expect(message_type, coming)\n",
+        "                pass\n",
         _TOGETHER,
     ),
     Mutant(

@@ -39,7 +39,10 @@ COUNTED = {"deliveries": 2, "cancels": 1}
         (Kind.DEFERRED, LEASE, "that counts until 1970-01-01T00:01:00+00:00"),
         (Kind.BARRIER_RELEASED, {"detail": {"subscriptions": ["a", "b"]}}, "barrier released to a, b"),
         (Kind.BARRIER_RECEIVED, {"subscription": "s"}, "'s' received the barrier"),
-        (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "r", "detail": {"deliveries": 4}}, "barrier up, delivered 4 times"),
+        (
+            Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "r", "detail": {"deliveries": 4}},
+            "gave the barrier up, delivered 4 times",
+        ),
         (Kind.BARRIER_RECEIVED, {"subscription": "s", "reason": "hidden"}, "principal of 's' may no longer see the barrier"),
         (Kind.BARRIERS_DECIDED, {"queue": "Q", "detail": {"barrier": True}}, "after it had been set aside: it is a barrier"),
         (Kind.BARRIERS_DECIDED, {"queue": "Q"}, "had been set aside: it is no barrier of it"),
